@@ -1,0 +1,109 @@
+"""The only all-to-all: sorted files on one side, one key range across all of them on the other.
+
+Each producer writes one file sorted by a uint64 key; each consumer reads one range of keys from every file by
+binary search. Fixed-width rows are `.npy` matrices of shape (columns, rows), the first column the key. Rows that
+carry text or tokens are Arrow IPC files with a uint64 column `key`, memory-mapped. Rows with equal keys come in
+the order of the files given, then in file order, so the result does not depend on who wrote when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from dataeff.arrow import U64
+from dataeff.manifest import FileRecord, committed
+
+END = 1 << 64
+"""One past the largest key."""
+
+
+def write_rows(path: Path, rows: U64, records: dict[str, FileRecord] | None = None) -> None:
+    """Sort rows by key, stably, and commit them.
+
+    Args:
+        path: Ends in `.npy`.
+        rows: Shape (columns, rows); `rows[0]` is the key.
+        records: Where to note the file.
+    """
+    order = np.argsort(rows[0], kind="stable")
+    with committed(path, records) as sink:
+        np.lib.format.write_array(sink, np.ascontiguousarray(rows[:, order]), allow_pickle=False)
+
+
+def read_rows(paths: Sequence[Path], low: int = 0, high: int = END) -> U64:
+    """Rows with `low <= key < high` of all files, sorted by key. Shape (columns, rows)."""
+    pieces = []
+    for path in paths:
+        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        start, stop = _span(rows[0], low, high)
+        pieces.append(np.array(rows[:, start:stop]))
+    if not pieces:
+        return np.zeros((1, 0), np.uint64)
+    merged = np.concatenate(pieces, axis=1)
+    return merged[:, np.argsort(merged[0], kind="stable")]
+
+
+def ranges(paths: Sequence[Path], rows_per_range: int) -> list[tuple[int, int]]:
+    """Cut all keys into ranges of about `rows_per_range` rows; rows of one key are never parted.
+
+    Cuts come from every thousandth key or so of each file, so the cost does not grow with the rows' width.
+    """
+    total = 0
+    samples = []
+    for path in paths:
+        keys = np.load(path, mmap_mode="r", allow_pickle=False)[0]
+        total += len(keys)
+        samples.append(np.asarray(keys[:: max(1, rows_per_range // 256)]))
+    wanted = -(-total // rows_per_range)
+    if wanted <= 1:
+        return [(0, END)] if total else []
+    sample = np.sort(np.concatenate(samples))
+    cuts = np.unique(sample[np.arange(1, wanted) * len(sample) // wanted])
+    edges = [0, *(int(cut) for cut in cuts if cut > 0), END]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def even_ranges(num: int, low: int = 0, high: int = END) -> list[tuple[int, int]]:
+    """Cut the keys in [low, high) into `num` ranges of equal width: for keys that are hashes."""
+    edges = [low + (high - low) * index // num for index in range(num + 1)]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def write_table(path: Path, table: pa.Table, records: dict[str, FileRecord] | None = None) -> None:
+    """Sort a table by its uint64 column `key`, stably, and commit it as uncompressed Arrow IPC."""
+    order = np.argsort(table.column("key").to_numpy(), kind="stable")
+    ordered = table.combine_chunks().take(pa.array(order))
+    with committed(path, records) as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(ordered.combine_chunks())
+
+
+def read_table(paths: Sequence[Path], low: int, high: int, batch_rows: int = 1024) -> Iterator[pa.RecordBatch]:
+    """Rows with `low <= key < high` of all files, in order of key, some rows at a time.
+
+    Only the rows of one batch are copied at once; the rest stays in the mapped files.
+    """
+    pieces = []
+    for path in paths:
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        if table.num_rows == 0:
+            continue
+        start, stop = _span(table.column("key").chunk(0).to_numpy(), low, high)
+        if stop > start:
+            pieces.append(table.slice(start, stop - start))
+    if not pieces:
+        return
+    merged = pa.concat_tables(pieces)
+    order = np.argsort(merged.column("key").to_numpy(), kind="stable")
+    for start in range(0, len(order), batch_rows):
+        rows = merged.take(pa.array(order[start : start + batch_rows])).combine_chunks()
+        yield from rows.to_batches()
+
+
+def _span(keys: U64, low: int, high: int) -> tuple[int, int]:
+    start = 0 if low == 0 else int(np.searchsorted(keys, np.uint64(low)))
+    stop = len(keys) if high >= END else int(np.searchsorted(keys, np.uint64(high)))
+    return start, stop
