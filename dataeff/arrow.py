@@ -51,9 +51,7 @@ def text_views(text: pa.Array) -> tuple[U8, I64]:
 
 def text_array(data: U8, offsets: I64) -> pa.Array:
     """A large_string array over UTF-8 `data` cut at `offsets` (shape (rows + 1,), starting at 0). No copy."""
-    return pa.Array.from_buffers(
-        pa.large_string(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
+    return pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def with_text(batch: pa.RecordBatch, text: pa.Array) -> pa.RecordBatch:

@@ -35,12 +35,20 @@ class Engine:
         address: Scheduler to connect to, such as `tcp://10.0.0.1:8786`; None for one of our own.
         workers: Local processes to start; 0 works with threads in this process.
         threads: Threads a worker; None for one a core, divided among the workers.
+        timeout_s: Seconds to wait for the scheduler at `address`.
 
     Raises:
         PlanError: No scheduler answers at the address, or it has no worker.
     """
 
-    def __init__(self, address: str | None = None, *, workers: int = 0, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        workers: int = 0,
+        threads: int | None = None,
+        timeout_s: float = 15,
+    ) -> None:
         import dask
         from distributed import Client, LocalCluster
 
@@ -63,7 +71,7 @@ class Engine:
             self._client = self._stack.enter_context(Client(cluster))
         else:
             try:
-                self._client = self._stack.enter_context(Client(address, timeout="15s"))
+                self._client = self._stack.enter_context(Client(address, timeout=timeout_s))
             except (OSError, TimeoutError, ValueError) as error:
                 raise PlanError(
                     f"no Dask scheduler answers at {address} ({error}); start one with `dask scheduler`"

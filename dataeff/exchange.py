@@ -8,6 +8,7 @@ the order of the files given, then in file order, so the result does not depend 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -50,27 +51,27 @@ def read_rows(paths: Sequence[Path], low: int = 0, high: int = END) -> U64:
 def ranges(paths: Sequence[Path], rows_per_range: int) -> list[tuple[int, int]]:
     """Cut all keys into ranges of about `rows_per_range` rows; rows of one key are never parted.
 
-    Cuts come from every thousandth key or so of each file, so the cost does not grow with the rows' width.
+    Cuts come from a sample of each file's keys, so that no file is read whole.
     """
     total = 0
     samples = []
     for path in paths:
-        keys = np.load(path, mmap_mode="r", allow_pickle=False)[0]
+        keys = _keys(path)
         total += len(keys)
         samples.append(np.asarray(keys[:: max(1, rows_per_range // 256)]))
-    wanted = -(-total // rows_per_range)
-    if wanted <= 1:
-        return [(0, END)] if total else []
+    if total == 0:
+        return []
     sample = np.sort(np.concatenate(samples))
+    wanted = -(-total // rows_per_range)
     cuts = np.unique(sample[np.arange(1, wanted) * len(sample) // wanted])
     edges = [0, *(int(cut) for cut in cuts if cut > 0), END]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(itertools.pairwise(edges))
 
 
 def even_ranges(num: int, low: int = 0, high: int = END) -> list[tuple[int, int]]:
     """Cut the keys in [low, high) into `num` ranges of equal width: for keys that are hashes."""
     edges = [low + (high - low) * index // num for index in range(num + 1)]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(itertools.pairwise(edges))
 
 
 def write_table(path: Path, table: pa.Table, records: dict[str, FileRecord] | None = None) -> None:
@@ -101,6 +102,15 @@ def read_table(paths: Sequence[Path], low: int, high: int, batch_rows: int = 102
     for start in range(0, len(order), batch_rows):
         rows = merged.take(pa.array(order[start : start + batch_rows])).combine_chunks()
         yield from rows.to_batches()
+
+
+def _keys(path: Path) -> U64:
+    if path.suffix == ".npy":
+        rows: U64 = np.load(path, mmap_mode="r", allow_pickle=False)
+        return rows[0]
+    table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    keys: U64 = table.column("key").chunk(0).to_numpy() if table.num_rows else np.zeros(0, np.uint64)
+    return keys
 
 
 def _span(keys: U64, low: int, high: int) -> tuple[int, int]:

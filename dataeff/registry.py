@@ -79,6 +79,6 @@ def defaults(cls: type[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
         if field.init:
-            made = field.default_factory is not dataclasses.MISSING
-            found[field.name] = field.default_factory() if made else field.default  # type: ignore[misc]
+            factory = field.default_factory
+            found[field.name] = field.default if factory is dataclasses.MISSING else factory()
     return found

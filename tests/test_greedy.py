@@ -22,7 +22,12 @@ def arranged(sets, num_bands, seed):
     return content, np.concatenate([np.full((len(sets), 1), -1), buckets], axis=1), signatures, flat, offsets
 
 
-@given(sets=documents, threshold=st.sampled_from([0.3, 0.5, 0.8, 1.0]), contained=st.booleans(), seed=st.integers(0, 99))
+@given(
+    sets=documents,
+    threshold=st.sampled_from([0.3, 0.5, 0.8, 1.0]),
+    contained=st.booleans(),
+    seed=st.integers(0, 99),
+)
 @settings(deadline=None)
 def test_a_document_goes_exactly_when_a_kept_candidate_proves_it(sets, threshold, contained, seed):
     content, buckets, signatures, flat, offsets = arranged(sets, 3, seed)

@@ -26,7 +26,7 @@ def large_star(rows: U64) -> U64:
     smallest = np.minimum(np.minimum.reduceat(neighbour, starts), node[starts]) if len(node) else neighbour
     least = np.repeat(smallest, np.diff(np.append(starts, len(node))))
     larger = neighbour > node
-    return _distinct(neighbour[larger], least[larger])
+    return distinct(neighbour[larger], least[larger])
 
 
 def small_star(rows: U64) -> U64:
@@ -46,7 +46,7 @@ def small_star(rows: U64) -> U64:
     least = np.repeat(smallest, np.diff(np.append(starts, len(node))))
     upper = np.concatenate([node[starts], neighbour])
     lower = np.concatenate([smallest, least])
-    return _distinct(upper[upper != lower], lower[upper != lower])
+    return distinct(upper[upper != lower], lower[upper != lower])
 
 
 def both_ways(edges: U64) -> U64:
@@ -54,7 +54,8 @@ def both_ways(edges: U64) -> U64:
     return np.concatenate([edges, edges[::-1]], axis=1)
 
 
-def _distinct(upper: U64, lower: U64) -> U64:
+def distinct(upper: U64, lower: U64) -> U64:
+    """Edges sorted and without repeats, shape (2, edges)."""
     order = np.lexsort((lower, upper))
     edges = np.stack([upper[order], lower[order]])
     if edges.shape[1] == 0:

@@ -51,7 +51,11 @@ class MinHash:
             raise PlanError.out_of_range(self, "bands", "in [1, 256]")
         if not 1 <= self.rows <= 64:
             raise PlanError.out_of_range(self, "rows", "in [1, 64]")
-        for field, allowed in (("measure", ("jaccard", "containment")), ("unit", ("word", "char")), ("form", ("NFC", "NFKC"))):
+        for field, allowed in (
+            ("measure", ("jaccard", "containment")),
+            ("unit", ("word", "char")),
+            ("form", ("NFC", "NFKC")),
+        ):
             if getattr(self, field) not in allowed:
                 raise PlanError.out_of_range(self, field, f"one of {', '.join(allowed)}")
         found = detection_probability(self.threshold, self.bands, self.rows)

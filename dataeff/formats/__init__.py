@@ -50,6 +50,9 @@ class Format(Protocol):
     content: ClassVar[Literal["tokens", "text", "either"]]
     """What a batch carries: `tokens` (large_list of uint16 or uint32), `text`, or tokens where there are any."""
 
+    def num_shards(self, supply: int) -> int:
+        """How many shards, 1 or more, hold `supply` tokens (`grouping` "source") or bytes of content ("mixed")."""
+
     def write(self, sink: BinaryIO, batches: Iterable[pa.RecordBatch], context: ShardContext) -> ShardSummary:
         """Write one shard, in the order given; the same batches give the same bytes, however they are cut.
 

@@ -50,12 +50,32 @@ def decide(
         shared with it; and the number of comparisons that the two limits left out.
     """
     return _decide(  # type: ignore[no-any-return]
-        clusters, content, buckets, signatures, sets, set_offsets, threshold, containment, scan_limit, verify_limit
+        clusters,
+        content,
+        buckets,
+        signatures,
+        sets,
+        set_offsets,
+        threshold,
+        containment,
+        scan_limit,
+        verify_limit,
     )
 
 
 @njit(nogil=True, cache=True)
-def _decide(clusters, content, buckets, signatures, sets, set_offsets, threshold, containment, scan_limit, verify_limit):  # type: ignore[no-untyped-def]
+def _decide(
+    clusters,
+    content,
+    buckets,
+    signatures,
+    sets,
+    set_offsets,
+    threshold,
+    containment,
+    scan_limit,
+    verify_limit,
+):  # type: ignore[no-untyped-def]
     documents, columns = buckets.shape
     num_perm = signatures.shape[1]
     survivors = np.full(documents, -1, np.int64)

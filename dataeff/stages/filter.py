@@ -45,7 +45,10 @@ class Filter:
     def definition(self) -> list[Any]:
         """What determines the signals: the filters without their thresholds."""
         return [
-            [name_of(rule), {name: getattr(rule, name) for name in getattr(type(rule), "measured_by", _all(rule))}]
+            [
+                name_of(rule),
+                {name: getattr(rule, name) for name in getattr(type(rule), "measured_by", _all(rule))},
+            ]
             for rule in self.filters
         ] + [list(self.sources or ["*"])]
 

@@ -78,6 +78,11 @@ class Read:
         return {name: getattr(self, name) for name in names}
 
 
+def part_name(number: int) -> str:
+    """Prefix of the files of a part."""
+    return f"part-{number:06d}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """The slices that one task reads."""
@@ -90,7 +95,7 @@ class Part:
     @property
     def name(self) -> str:
         """Prefix of the part's files."""
-        return f"part-{self.number:05d}"
+        return part_name(self.number)
 
     @property
     def num_bytes(self) -> int:
@@ -177,7 +182,12 @@ def documents(
         reader = files.reader_for(piece.file, read.reader, read.storage_options)
         for rows in reader.read(piece, schema, read.batch_bytes):
             batch, rejects = _as_documents(
-                read, piece.file, piece.file.url.removeprefix(part.root), rows, extras, (part.number << PART_SHIFT) + row
+                read,
+                piece.file,
+                piece.file.url.removeprefix(part.root),
+                rows,
+                extras,
+                (part.number << PART_SHIFT) + row,
             )
             row += batch.num_rows
             yield batch, rejects
@@ -213,7 +223,9 @@ def _as_documents(
         source,
         columns[read.text_column].cast(pa.large_string()),
     ]
-    arrays += [columns[name] if name in columns else pa.nulls(num_rows, extras.field(name).type) for name in extras.names]
+    arrays += [
+        columns[name] if name in columns else pa.nulls(num_rows, extras.field(name).type) for name in extras.names
+    ]
     names = ["doc", "id", "source", "text", *extras.names]
     return pa.RecordBatch.from_arrays(arrays, names=names), rejects
 

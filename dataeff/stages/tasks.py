@@ -136,5 +136,3 @@ def _remove_strangers(folder: Path, names: set[str]) -> None:
     for path in folder.iterdir():
         if path.is_file() and path.name != "manifest.json" and path.name.partition(".")[0] not in names:
             path.unlink()
-        elif path.is_file() and path.name.startswith(".") and path.name.endswith(".tmp"):
-            path.unlink()
