@@ -106,8 +106,8 @@ def read_table(paths: Sequence[Path], low: int, high: int, batch_rows: int = 102
 
 def _keys(path: Path) -> U64:
     if path.suffix == ".npy":
-        rows: U64 = np.load(path, mmap_mode="r", allow_pickle=False)
-        return rows[0]
+        first: U64 = np.load(path, mmap_mode="r", allow_pickle=False)[0]
+        return first
     table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     keys: U64 = table.column("key").chunk(0).to_numpy() if table.num_rows else np.zeros(0, np.uint64)
     return keys

@@ -79,6 +79,15 @@ class Sink(io.RawIOBase):
         super().close()
 
 
+def record_of(path: Path) -> FileRecord:
+    """Size and checksum of a file that is there."""
+    crc = 0
+    with path.open("rb") as file:
+        while piece := file.read(1 << 22):
+            crc = google_crc32c.extend(crc, piece)
+    return FileRecord(num_bytes=path.stat().st_size, crc32c=f"{crc:08x}")
+
+
 @contextlib.contextmanager
 def committed(path: Path, records: dict[str, FileRecord] | None = None) -> Iterator[Sink]:
     """Open `path` for writing; it appears under its name, whole, only when the block ends without an error.

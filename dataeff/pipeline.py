@@ -26,9 +26,11 @@ from dataeff.stages.verdicts import Verdicts
 
 VERSION = 1
 MANIFEST = "manifest.json"
+FILES = ("rejected.parquet", "removals.parquet", "clusters.parquet")
+"""Tables at the top of an output directory."""
 STARTED = ".dataeff"
 Stage = Read | Edit | Filter | Dedup | Tokenize | Mix | Shard
-_ORDER = (Read, (Edit, Filter), Dedup, Tokenize, Mix, Shard)
+_ORDER: tuple[tuple[type, ...], ...] = ((Read,), (Edit, Filter), (Dedup,), (Tokenize,), (Mix,), (Shard,))
 T = TypeVar("T")
 
 
@@ -98,6 +100,7 @@ def run(pipeline: Pipeline, context: Context, recipe: Mapping[str, Any] | None =
             shutil.rmtree(context.out, ignore_errors=True)
         raise
     content["recipe"] = dict(recipe or {})
+    content["files"] = {name: asdict(manifest.record_of(context.out / name)) for name in FILES}
     manifest.write(context.out / MANIFEST, content)
     return content
 

@@ -27,9 +27,14 @@ def test_a_file_appears_whole_with_its_size_and_checksum(tmp_path: Path):
 def test_an_error_leaves_nothing_behind_and_the_old_file_as_it_was(tmp_path: Path):
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    with pytest.raises(KeyboardInterrupt), manifest.committed(path) as sink:
-        sink.write(b"new")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with manifest.committed(path) as sink:
+            sink.write(b"new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -36,7 +36,8 @@ def decide(
         clusters: Boundaries of clusters, shape (clusters + 1,).
         content: 128-bit content hashes, shape (documents, 2); (0, 0) is no content.
         buckets: The bucket each document fell into, by band, shape (documents, 1 + bands), -1 for a bucket of its
-            own, no number in two columns; the first column is for equal content, whose bucket is shared by equal `content[:, 0]`.
+            own, and no number in two columns; the
+            first column is for equal content, whose bucket is shared by equal `content[:, 0]`.
         signatures: Shape (documents, num_perm).
         sets: Sorted distinct shingle hashes of all documents.
         set_offsets: Document boundaries into `sets`, shape (documents + 1,).

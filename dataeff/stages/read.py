@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -231,8 +230,9 @@ def _as_documents(
 
 
 def _common_folder(urls: list[str]) -> str:
-    prefix = os.path.commonprefix(urls)
-    return prefix[: prefix.rfind("/") + 1]
+    low, high = min(urls, default=""), max(urls, default="")
+    length = next((at for at, pair in enumerate(zip(low, high, strict=False)) if len(set(pair)) > 1), len(low))
+    return low[: low.rfind("/", 0, length) + 1]
 
 
 def _filled(column: pa.Array | None, otherwise: pa.Array) -> pa.Array:

@@ -8,13 +8,13 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
 
 from dataeff import exchange, manifest
-from dataeff.arrow import CORE, PART_SHIFT
+from dataeff.arrow import PART_SHIFT
 from dataeff.errors import PlanError
 from dataeff.formats import Format, ShardContext
 from dataeff.manifest import FileRecord, committed
@@ -271,12 +271,17 @@ def _copies(table: pa.Table | pa.RecordBatch, epochs: dict[str, float], seed: in
 def _write_shard(form: Format, folder: Path, piece: _Range | _PartCopy) -> Outcome:
     records: dict[str, FileRecord] = {}
     if isinstance(piece, _Range):
-        batches = (batch.drop_columns(["key"]) for batch in exchange.read_table(piece.paths, piece.low, piece.high))
+        batches = _range(piece)
     else:
         batches = _part_copy(piece)
     with committed(folder / f"{piece.context.name}{form.suffix}", records) as sink:
-        summary = form.write(sink, batches, piece.context)
+        summary = form.write(cast("BinaryIO", sink), batches, piece.context)
     return Outcome(files=records, facts={**asdict(summary), "source": piece.context.source})
+
+
+def _range(piece: _Range) -> Iterator[pa.RecordBatch]:
+    for batch in exchange.read_table(piece.paths, piece.low, piece.high):
+        yield batch.drop_columns(["key"])
 
 
 def _part_copy(piece: _PartCopy) -> Iterator[pa.RecordBatch]:
@@ -293,6 +298,3 @@ def _slugs(sources: tuple[str, ...]) -> dict[str, str]:
         slug = re.sub(r"[^A-Za-z0-9_-]+", "-", source).strip("-")[:60] or "source"
         slugs[source] = slug if slug not in slugs.values() else f"{slug}-{number}"
     return slugs
-
-
-SCHEMA_NAMES = CORE.names

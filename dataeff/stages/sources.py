@@ -23,4 +23,5 @@ def rows_of(source: pa.Array, patterns: tuple[str, ...] | None) -> npt.NDArray[n
         return np.ones(len(source), bool)
     coded = source.dictionary_encode()
     chosen = [any(fnmatch.fnmatchcase(name, entry) for entry in patterns) for name in coded.dictionary.to_pylist()]
-    return np.asarray(chosen, bool)[coded.indices.to_numpy(zero_copy_only=False)]
+    rows: npt.NDArray[np.bool_] = np.asarray(chosen, bool)[coded.indices.to_numpy()]
+    return rows

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +15,8 @@ from dataeff import manifest
 from dataeff.engine import Engine
 from dataeff.errors import FormatError
 from dataeff.manifest import FileRecord
+
+RUN_LOG = "run_log.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,8 @@ class Context:
     engine: Engine
     observer: Observer
     seed: int
+    run_id: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    """Names the run in the run log; in no other output."""
 
 
 def run_step(
@@ -82,13 +88,25 @@ def run_step(
     folder = context.out / step
     outcomes: list[Outcome | None] = [_committed_outcome(folder, task) for task in tasks]
     left = [index for index, outcome in enumerate(outcomes) if outcome is None]
-    context.observer.started(step, len(left), sum(tasks[index].num_bytes for index in left))
+    num_bytes = sum(tasks[index].num_bytes for index in left)
+    began_s, cpu_s = time.monotonic(), 0.0
+    context.observer.started(step, len(left), num_bytes)
     work = functools.partial(_execute, folder, function)
-    for position, outcome in context.engine.map(work, [tasks[index] for index in left]):
+    for position, (outcome, task_cpu_s) in context.engine.map(work, [tasks[index] for index in left]):
         index = left[position]
         outcomes[index] = outcome
+        cpu_s += task_cpu_s
         context.observer.advanced(step, tasks[index].num_bytes)
     _remove_strangers(folder, {task.name for task in tasks})
+    _log(
+        context,
+        step=step,
+        tasks=len(left),
+        reused=len(tasks) - len(left),
+        wall_s=round(time.monotonic() - began_s, 3),
+        cpu_s=round(cpu_s, 3),
+        bytes=num_bytes,
+    )
     context.observer.finished(step, len(tasks) - len(left))
     return [outcome for outcome in outcomes if outcome is not None]
 
@@ -98,12 +116,19 @@ def commit_step(context: Context, step: str, facts: Mapping[str, Any]) -> None:
     manifest.write(context.out / step / "manifest.json", facts)
 
 
-def _execute(folder: Path, function: Callable[[Path, Any], Outcome], task: Task) -> Outcome:
+def _log(context: Context, **entry: Any) -> None:
+    """Append to the run log: what each step of each run cost."""
+    with manifest.storage_errors(context.out), (context.out / RUN_LOG).open("a") as log:
+        log.write(json.dumps({"run": context.run_id, **entry}) + "\n")
+
+
+def _execute(folder: Path, function: Callable[[Path, Any], Outcome], task: Task) -> tuple[Outcome, float]:
+    began_s = time.thread_time()
     outcome = function(folder, task.arguments)
     content = {"fingerprint": task.fingerprint, "facts": outcome.facts}
     files = {name: dataclasses.asdict(record) for name, record in outcome.files.items()}
     manifest.write(folder / f"{task.name}.json", {**content, "files": files})
-    return outcome
+    return outcome, time.thread_time() - began_s
 
 
 def read_outcome(path: Path) -> tuple[str, Outcome] | None:

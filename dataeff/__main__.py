@@ -1,0 +1,40 @@
+"""The command line: one word, one verb. Nothing heavy is imported before a command needs it."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from dataeff.commands.inspect import inspect
+from dataeff.commands.list import list_components
+from dataeff.commands.run import run
+from dataeff.commands.verify import verify
+from dataeff.errors import DataeffError
+
+app = typer.Typer(
+    help="What does the data cost us, and how do we pay less? Make a corpus, look at it, check it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("run")(run)
+app.command("inspect")(inspect)
+app.command("verify")(verify)
+app.command("list")(list_components)
+
+
+def main() -> None:
+    """Run the command line; what dataeff raises on purpose is printed without a traceback and exits with 1."""
+    try:
+        app()
+    except DataeffError as error:
+        typer.echo(f"dataeff: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("dataeff: stopped; finished parts are kept, run the same command again to go on", err=True)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
