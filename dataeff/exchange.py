@@ -85,7 +85,7 @@ def write_table(path: Path, table: pa.Table, records: dict[str, FileRecord] | No
 def read_table(paths: Sequence[Path], low: int, high: int, batch_rows: int = 1024) -> Iterator[pa.RecordBatch]:
     """Rows with `low <= key < high` of all files, in order of key, some rows at a time.
 
-    Only the rows of one batch are copied at once; the rest stays in the mapped files.
+    The rows of the range are in memory once, and those of one batch once more.
     """
     pieces = []
     for path in paths:
@@ -97,7 +97,7 @@ def read_table(paths: Sequence[Path], low: int, high: int, batch_rows: int = 102
             pieces.append(table.slice(start, stop - start))
     if not pieces:
         return
-    merged = pa.concat_tables(pieces)
+    merged = pa.concat_tables(pieces).combine_chunks()
     order = np.argsort(merged.column("key").to_numpy(), kind="stable")
     for start in range(0, len(order), batch_rows):
         rows = merged.take(pa.array(order[start : start + batch_rows])).combine_chunks()
