@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from dataeff.arrow import I64, U32
+from dataeff.errors import PlanError
 
 
 class Encoder(Protocol):
@@ -41,6 +43,17 @@ class Tokenizer(Protocol):
 
     def load(self, prepared: bytes) -> Encoder:
         """The encoder made from what `prepare` returned; the same bytes give the same ids everywhere."""
+
+
+def token_dtype(vocab_size: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:
+    """The narrowest type that holds ids in [0, vocab_size): uint16 up to 65536 of them, uint32 above.
+
+    Raises:
+        PlanError: `vocab_size` is below 1 or above 2**32.
+    """
+    if not 1 <= vocab_size <= 1 << 32:
+        raise PlanError(f"the vocabulary has {vocab_size} tokens; it must have 1 to 2**32")
+    return np.dtype(np.uint16) if vocab_size <= 1 << 16 else np.dtype(np.uint32)
 
 
 def __getattr__(name: str) -> Any:
