@@ -56,7 +56,7 @@ class Engine:
             raise PlanError(f"{workers} workers with {threads} threads; workers must be 0 or more, threads 1 or more")
         dask.config.set(_QUIET)
         for name in ("distributed", "distributed.worker", "distributed.nanny", "distributed.scheduler"):
-            logging.getLogger(name).setLevel(logging.ERROR)
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         self._stack = contextlib.ExitStack()
         if address is None:
             cluster = self._stack.enter_context(

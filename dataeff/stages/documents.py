@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -192,10 +192,10 @@ def _fingerprint(job: _Job) -> str:
 
 
 def _all_extras(found: list[tuple[Read, Inputs]]) -> pa.Schema:
-    fields: dict[str, pa.Field] = {}
+    columns: dict[str, pa.Field] = {}
     for read, inputs in found:
         for column in extra_fields(read, inputs.schema):
-            known = fields.setdefault(column.name, column)
+            known = columns.setdefault(column.name, column)
             if known.type != column.type:
                 try:
                     both = pa.unify_schemas([pa.schema([known]), pa.schema([column])], promote_options="permissive")
@@ -204,8 +204,8 @@ def _all_extras(found: list[tuple[Read, Inputs]]) -> pa.Schema:
                         f"the extra column {column.name!r} is {known.type} in one Read and {column.type} in another; "
                         "make them one type, or rename one"
                     ) from error
-                fields[column.name] = both.field(0)
-    return pa.schema([column.with_nullable(True).remove_metadata() for column in fields.values()])
+                columns[column.name] = both.field(0)
+    return pa.schema([column.with_nullable(True).remove_metadata() for column in columns.values()])
 
 
 @dataclass(slots=True)
@@ -252,7 +252,7 @@ def _write_part(folder: Path, job: _Job) -> Outcome:
             pa.ipc.new_file(sink, REJECTED) as out,
         ):
             out.write_table(rows)
-    facts: dict[str, Any] = {key: dict(sorted(count.items())) for key, count in asdict(tally).items()}
+    facts: dict[str, Any] = {entry.name: dict(sorted(getattr(tally, entry.name).items())) for entry in fields(tally)}
     return Outcome(files=records, facts={**facts, "batch_rows": [batch.num_rows for batch in columns]})
 
 
