@@ -116,12 +116,12 @@ def copies(keys: U64, epochs: float) -> Copies:
         Copies of each document, shape (rows,).
 
     Raises:
-        PlanError: `epochs` is negative or not finite.
+        PlanError: `epochs` is negative, not finite, or 2**31 or more.
     """
-    if not (math.isfinite(epochs) and epochs >= 0):
-        raise PlanError(f"epochs is {epochs!r}; it must be a finite number, 0 or more")
+    if not 0 <= epochs < 1 << 31:
+        raise PlanError(f"epochs is {epochs!r}; it must be a finite number, 0 or more and below 2**31")
     whole = math.floor(epochs)
-    below = np.uint64(Fraction(epochs - whole) * 2**64 // 1)
+    below = np.uint64(math.ceil(Fraction(epochs - whole) * 2**64))
     return np.int32(whole) + (keys < below).astype(np.int32)
 
 
