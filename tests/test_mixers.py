@@ -43,6 +43,12 @@ def test_temperature_by_hand():
     assert weights == pytest.approx({"a": 10 / 80, "b": 20 / 80, "c": 50 / 80}, abs=1e-15)
 
 
+def test_the_exponent_of_multilingual_bert_takes_a_ratio_of_1000_to_about_100_as_its_authors_say():
+    weights = Temperature(temperature=1 / 0.7).weights({"en": 1_000_000, "is": 1000}, 1)
+    assert weights["en"] / weights["is"] == pytest.approx(1000**0.7, rel=1e-12)
+    assert 100 < weights["en"] / weights["is"] < 130
+
+
 @given(TOKENS)
 def test_temperature_one_is_natural_and_without_bound_is_uniform(tokens):
     one = Temperature(temperature=1).weights(tokens, 1)

@@ -13,8 +13,8 @@ from dataeff.errors import PlanError
 class Temperature:
     """Weigh a source by its tokens to the power 1/temperature: small sources gain as it rises.
 
-    p_i is proportional to n_i ** (1 / T), as in Devlin et al. 2018 (multilingual BERT, exponent 0.7) and Arivazhagan
-    et al. 2019 (arXiv:1907.05019, section 4, T = 5). T = 1 is `natural`; T without bound tends to equal shares, and
+    p_i is proportional to n_i ** (1 / T), as in Arivazhagan et al. 2019 (arXiv:1907.05019, T = 5). Multilingual BERT
+    uses the exponent 1 / T = 0.7. T = 1 is `natural`; T without bound tends to equal shares, and
     `math.inf` gives them. XLM-R and mT5 use the exponent 0.3, which is T = 10/3.
     """
 
