@@ -1,0 +1,36 @@
+"""Two machine instructions that numba does not offer: an unaligned load, and counting trailing zeros."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+
+@intrinsic
+def load_u64(typingctx: Any, array: Any, index: Any) -> Any:
+    """Eight bytes of a uint8 array from `index` on, little-endian, as uint64. The caller guards the bounds."""
+    signature = types.uint64(array, index)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array_type, _ = signature.args
+        view = context.make_array(array_type)(context, builder, arguments[0])
+        pointer = cgutils.gep_inbounds(builder, view.data, arguments[1])
+        word = builder.bitcast(pointer, ir.IntType(64).as_pointer())
+        return builder.load(word, align=1)
+
+    return signature, codegen
+
+
+@intrinsic
+def trailing_zeros(typingctx: Any, value: Any) -> Any:
+    """Zero bits below the lowest set bit of a uint64; 64 for 0."""
+    signature = types.uint64(types.uint64)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return signature, codegen

@@ -1,0 +1,156 @@
+"""Text to shingles, as sets for exact comparison, or straight to MinHash signatures.
+
+A shingle is `n` consecutive words, or `n` consecutive code points of the folded words written together. A text that
+has some but fewer than `n` is one shingle of them all; a text without a word has none.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numba import njit
+
+from dataeff.arrow import I64, U8, U32, U64
+from dataeff.kernel import words
+from dataeff.kernel.minhash import EMPTY, lower
+from dataeff.kernel.words import decode, fold_words, hash_words
+
+Unit: TypeAlias = Literal["word", "char"]
+Form: TypeAlias = Literal["NFC", "NFKC"]
+
+_STEP = np.uint64(0xC6A4A7935BD1E995)
+_MIX = np.uint64(0xFF51AFD7ED558CCD)
+_ROOM = 1024
+_FOLLOWING = 64
+"""Largest `n`: so many units of one block are carried over to the next."""
+
+
+def sketch(
+    data: U8, offsets: I64, *, unit: Unit = "word", n: int = 5, form: Form = "NFC", a: U32, b: U32
+) -> tuple[U32, I64]:
+    """Bytes to MinHash signatures; shingles are never kept.
+
+    Args:
+        data: UTF-8 bytes of all rows.
+        offsets: Row boundaries into `data`, shape (rows + 1,).
+        unit: What a shingle is made of.
+        n: How many of them, at most 64.
+        form: Unicode normal form before case folding.
+        a: Odd multipliers of the permutations, shape (num_perm,); see `minhash.permutations`.
+        b: Their addends.
+
+    Returns:
+        Signatures, shape (rows, num_perm), all 2**32 - 1 for a row without a word; and the number of shingles of
+        each row, repeats counted, shape (rows,).
+    """
+    data, offsets, unicode = words.prepared(data, offsets, form)
+    signatures = np.full((len(offsets) - 1, len(a)), EMPTY, np.uint32)
+    counts = np.zeros(len(offsets) - 1, np.int64)
+    _sketch(data, offsets, unicode, words.scratch(offsets), unit == "char", n, a, b, signatures, counts)
+    return signatures, counts
+
+
+def shingle_sets(data: U8, offsets: I64, *, unit: Unit = "word", n: int = 5, form: Form = "NFC") -> tuple[U64, I64]:
+    """The sets that `sketch` sketches: sorted distinct 64-bit shingle hashes of each row.
+
+    Returns:
+        Hashes of all rows, and row boundaries into them, shape (rows + 1,).
+    """
+    data, offsets, unicode = words.prepared(data, offsets, form)
+    scratch = words.scratch(offsets)
+    sets = []
+    for row in range(len(offsets) - 1):
+        hashes = np.empty(offsets[row + 1] - offsets[row] + 1, np.uint64)
+        count = _all_shingles(data, offsets, row, unicode, scratch, unit == "char", n, hashes)
+        sets.append(np.unique(hashes[:count]))
+    boundaries = np.cumsum([0, *map(len, sets)]).astype(np.int64)
+    return np.concatenate([np.zeros(0, np.uint64), *sets]), boundaries
+
+
+@njit(nogil=True, cache=True)
+def _sketch(data, offsets, unicode, scratch, chars, n, a, b, signatures, counts):  # type: ignore[no-untyped-def]
+    units = np.empty(_ROOM + _FOLLOWING, np.uint64)
+    hashes = np.empty(_ROOM + _FOLLOWING, np.uint64)
+    short = np.empty(_ROOM + _FOLLOWING, np.uint32)
+    for row in range(len(offsets) - 1):
+        end = fold_words(data, offsets[row], offsets[row + 1], unicode, scratch)
+        place, carried, total = 0, 0, 0
+        while place < end:
+            place, count = _hash_units(scratch, place, end, units, carried, chars)
+            made = _combine(units, count, n, hashes)
+            for at in range(made):
+                short[at] = np.uint32(hashes[at] >> np.uint64(32))
+            lower(short, made, a, b, signatures[row])
+            total += made
+            carried = _carry(units, count, n)
+        if total == 0 and carried:
+            _combine(units, carried, carried, hashes)
+            short[0] = np.uint32(hashes[0] >> np.uint64(32))
+            lower(short, 1, a, b, signatures[row])
+            total = 1
+        counts[row] = total
+
+
+@njit(nogil=True, cache=True)
+def _all_shingles(data, offsets, row, unicode, scratch, chars, n, out):  # type: ignore[no-untyped-def]
+    """All shingle hashes of a row, in order, into `out`; returns how many there are."""
+    units = np.empty(_ROOM + _FOLLOWING, np.uint64)
+    hashes = np.empty(_ROOM + _FOLLOWING, np.uint64)
+    end = fold_words(data, offsets[row], offsets[row + 1], unicode, scratch)
+    place, carried, total = 0, 0, 0
+    while place < end:
+        place, count = _hash_units(scratch, place, end, units, carried, chars)
+        made = _combine(units, count, n, hashes)
+        out[total : total + made] = hashes[:made]
+        total += made
+        carried = _carry(units, count, n)
+    if total == 0 and carried:
+        _combine(units, carried, carried, hashes)
+        out[0] = hashes[0]
+        total = 1
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _hash_units(scratch, place, end, units, count, chars):  # type: ignore[no-untyped-def]
+    """Hash words or code points into `units[count:]` until they or the room end; returns place and count."""
+    if not chars:
+        return hash_words(scratch, place, end, units, count)
+    while place < end and count < len(units):
+        if scratch[place] == 0:
+            place += 1
+            continue
+        code, length = decode(scratch, place, end)
+        units[count] = (np.uint64(code) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        units[count] ^= units[count] >> np.uint64(31)
+        count += 1
+        place += length
+    return place, count
+
+
+@njit(nogil=True, cache=True)
+def _combine(units, count, n, hashes):  # type: ignore[no-untyped-def]
+    """Hash every `n` consecutive units; returns how many there are. Written so that the loops run many at a time."""
+    made = count - n + 1
+    if made <= 0:
+        return 0
+    for at in range(made):
+        hashes[at] = units[at]
+    for after in range(1, n):
+        for at in range(made):
+            hashes[at] = hashes[at] * _STEP + units[at + after]
+    for at in range(made):
+        value = hashes[at]
+        value = (value ^ value >> np.uint64(32)) * _MIX
+        hashes[at] = value ^ value >> np.uint64(29)
+    return made
+
+
+@njit(nogil=True, cache=True)
+def _carry(units, count, n):  # type: ignore[no-untyped-def]
+    """Move the last `n - 1` units to the front, for shingles that go on in the next block; returns how many."""
+    kept = min(count, n - 1)
+    for at in range(kept):
+        units[at] = units[count - kept + at]
+    return kept

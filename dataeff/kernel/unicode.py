@@ -1,0 +1,137 @@
+"""What the kernels know of Unicode: tables from Python's `unicodedata`, made when the first non-ASCII byte is met.
+
+Each table is in two stages: a block number by the code point's upper bits, then 256 entries a block. `FLAGS` has the
+class of a code point in its lower bits (`SEPARATOR`, `WORD`, `SOLO`, `MARK`) and single-bit properties above; `FOLD`
+has the full case fold: the distance to the folded code point, or, below `EXPANDS`, the row of `EXPANSIONS`.
+"""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dataeff.arrow import U8, U32
+
+UNICODE_VERSION = unicodedata.unidata_version
+"""Version of the Unicode data; enters the fingerprint of whatever depends on it."""
+
+SEPARATOR, WORD, SOLO, MARK = 0, 1, 2, 3
+CLASS_MASK = 3
+SPACE = 4
+"""White space as `str.split()` sees it."""
+NOT_NFC = 8
+"""Never, or not always, part of NFC text (NFC_Quick_Check no or maybe)."""
+NOT_NFKC = 16
+"""Never, or not always, part of NFKC text."""
+EXPANDS = -0x110000
+"""A fold below this stands for row `EXPANDS - 1 - fold` of the expansions."""
+
+_LIMIT = 0x110000
+_UNIFORM = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0x20000, 0x2F800), (0x2FA20, 0x40000))
+"""Ideographs and Hangul syllables: each that is assigned is alike."""
+_SOLO_NAMES = (
+    "CJK UNIFIED IDEOGRAPH",
+    "CJK COMPATIBILITY IDEOGRAPH",
+    "HIRAGANA",
+    "KATAKANA",
+    "HANGUL SYLLABLE",
+    "THAI",
+    "LAO",
+    "KHMER",
+    "MYANMAR",
+    "IDEOGRAPHIC",
+)
+I32: TypeAlias = npt.NDArray[np.int32]
+U16: TypeAlias = npt.NDArray[np.uint16]
+
+
+class Tables(NamedTuple):
+    """Two-stage tables over all code points; entry `stage[block[cp >> 8] * 256 + (cp & 255)]`."""
+
+    block: U16
+    """Shape (0x1100,)."""
+    flags: U8
+    fold: I32
+    """Distance to the code point that the full case fold gives, or a row of `expansions`."""
+    combining: U8
+    """Canonical combining class."""
+    expansions: U32
+    """Folds of more than one code point, shape (rows, 3), zeros at the end."""
+
+
+@functools.cache
+def tables() -> Tables:
+    """The tables; made once a process."""
+    flags = np.zeros(_LIMIT, np.uint8)
+    fold = np.arange(_LIMIT, dtype=np.int32)
+    combining = np.zeros(_LIMIT, np.uint8)
+    expansions: list[tuple[int, int, int]] = []
+    seconds = _composing_seconds()
+    for code in _code_points():
+        character = chr(code)
+        flags[code] = _flags(character, code in seconds)
+        combining[code] = unicodedata.combining(character)
+        folded = character.casefold()
+        if len(folded) == 1:
+            fold[code] = ord(folded)
+        else:
+            first, second, third = (*map(ord, folded), 0)[:3]
+            expansions.append((first, second, third))
+            fold[code] = -len(expansions)
+    for start, stop in _UNIFORM:
+        flags[start:stop] = [
+            SOLO if unicodedata.category(chr(code)) == "Lo" else SEPARATOR for code in range(start, stop)
+        ]
+    return _compressed(flags, fold, combining, np.array(expansions, np.uint32))
+
+
+def _code_points() -> list[int]:
+    """All code points that may be assigned and are not in a uniform run."""
+    spans = [(0, 0x3400), (0x4DC0, 0x4E00), (0xA000, 0xAC00), (0xD7A4, 0xD800), (0xE000, 0x20000)]
+    spans += [(0x2F800, 0x2FA20), (0xE0000, 0xE0200)]
+    return [code for start, stop in spans for code in range(start, stop) if unicodedata.category(chr(code)) != "Cn"]
+
+
+def _composing_seconds() -> set[int]:
+    """Code points that may combine with the one before them, whatever their combining class."""
+    found = set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))
+    for code in _code_points():
+        parts = unicodedata.decomposition(chr(code)).split()
+        if len(parts) == 2 and not parts[0].startswith("<"):
+            found.add(int(parts[1], 16))
+    return found
+
+
+def _flags(character: str, composes: bool) -> int:
+    category = unicodedata.category(character)
+    flags = SEPARATOR
+    if category[0] == "M":
+        flags = MARK
+    elif category[0] == "L" and unicodedata.name(character, "").startswith(_SOLO_NAMES):
+        flags = SOLO
+    elif category[0] in "LN" or category == "Pc":
+        flags = WORD
+    if character.isspace():
+        flags |= SPACE
+    if composes or unicodedata.normalize("NFC", character) != character:
+        flags |= NOT_NFC
+    if composes or unicodedata.normalize("NFKC", character) != character:
+        flags |= NOT_NFKC
+    return flags
+
+
+def _compressed(flags: U8, fold: I32, combining: U8, expansions: U32) -> Tables:
+    """Share equal blocks; a fold is kept as the distance to the folded code point, so that blocks are alike."""
+    codes = np.arange(_LIMIT, dtype=np.int32)
+    distance = np.where(fold < 0, fold + EXPANDS, fold - codes)
+    rows = np.concatenate([part.reshape(-1, 256).astype(np.int32) for part in (flags, distance, combining)], axis=1)
+    _, first, block = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    picked = [part.reshape(-1, 256)[first].reshape(-1) for part in (flags, distance, combining)]
+    made = Tables(block.reshape(-1).astype(np.uint16), picked[0], picked[1].astype(np.int32), picked[2], expansions)
+    for table in made:
+        table.flags.writeable = False
+    return made
