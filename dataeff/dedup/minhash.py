@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 import pyarrow as pa
 
-from dataeff.arrow import I64, U32, U64, text_views
+from dataeff.arrow import I64, U8, U32, U64, text_views
 from dataeff.dedup.bands import detection_probability, optimal
 from dataeff.errors import PlanError
 from dataeff.kernel import minhash, shingles
@@ -81,12 +81,17 @@ class MinHash:
         names = ("unit", "ngram", "form", "num_perm", "seed")
         return {**{name: getattr(self, name) for name in names}, "scheme": SCHEME, "unicode": UNICODE_VERSION}
 
-    def sketch(self, text: pa.Array) -> tuple[U32, I64]:
-        """Signatures, shape (rows, num_perm), and the number of shingles of each row, repeats included."""
-        data, offsets = text_views(text)
+    def sketch(self, data: U8, offsets: I64, form: str | None = None) -> tuple[U32, I64]:
+        """Signatures, shape (rows, num_perm), and the number of shingles of each row, repeats included.
+
+        Args:
+            data: UTF-8 bytes of all rows.
+            offsets: Row boundaries into `data`, shape (rows + 1,).
+            form: The normal form that they are known to be in.
+        """
         a, b = _permutations(self.num_perm, self.seed)
         signatures, num_shingles = shingles.sketch(
-            data, offsets, unit=self.unit, n=self.ngram, form=self.form, a=a, b=b
+            data, offsets, unit=self.unit, n=self.ngram, form=None if form == self.form else self.form, a=a, b=b
         )
         return signatures, num_shingles
 

@@ -1,4 +1,4 @@
-"""Two machine instructions that numba does not offer: an unaligned load, and counting trailing zeros."""
+"""Machine instructions that numba does not offer: unaligned loads and stores, and counting trailing zeros."""
 
 from __future__ import annotations
 
@@ -21,6 +21,20 @@ def load_u64(typingctx: Any, array: Any, index: Any) -> Any:
         pointer = cgutils.gep_inbounds(builder, view.data, arguments[1])
         word = builder.bitcast(pointer, ir.IntType(64).as_pointer())
         return builder.load(word, align=1)
+
+    return signature, codegen
+
+
+@intrinsic
+def store_u64(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
+    """Write a uint64 as eight bytes of a uint8 array from `index` on, little-endian. The caller guards the bounds."""
+    signature = types.void(array, index, types.uint64)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        pointer = cgutils.gep_inbounds(builder, view.data, arguments[1])
+        builder.store(arguments[2], builder.bitcast(pointer, ir.IntType(64).as_pointer()), align=1)
+        return context.get_dummy_value()
 
     return signature, codegen
 

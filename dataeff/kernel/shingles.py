@@ -27,7 +27,7 @@ _FOLLOWING = 64
 
 
 def sketch(
-    data: U8, offsets: I64, *, unit: Unit = "word", n: int = 5, form: Form = "NFC", a: U32, b: U32
+    data: U8, offsets: I64, *, unit: Unit = "word", n: int = 5, form: Form | None = "NFC", a: U32, b: U32
 ) -> tuple[U32, I64]:
     """Bytes to MinHash signatures; shingles are never kept.
 
@@ -36,7 +36,7 @@ def sketch(
         offsets: Row boundaries into `data`, shape (rows + 1,).
         unit: What a shingle is made of.
         n: How many of them, at most 64.
-        form: Unicode normal form before case folding.
+        form: Unicode normal form before case folding; None where the rows are in it already.
         a: Odd multipliers of the permutations, shape (num_perm,); see `minhash.permutations`.
         b: Their addends.
 
@@ -44,20 +44,26 @@ def sketch(
         Signatures, shape (rows, num_perm), all 2**32 - 1 for a row without a word; and the number of shingles of
         each row, repeats counted, shape (rows,).
     """
-    data, offsets, unicode = words.prepared(data, offsets, form)
+    if form is not None:
+        data, offsets = words.normal_form(data, offsets, form)
+    unicode = words.tables_for(data, offsets)
     signatures = np.full((len(offsets) - 1, len(a)), EMPTY, np.uint32)
     counts = np.zeros(len(offsets) - 1, np.int64)
     _sketch(data, offsets, unicode, words.scratch(offsets), unit == "char", n, a, b, signatures, counts)
     return signatures, counts
 
 
-def shingle_sets(data: U8, offsets: I64, *, unit: Unit = "word", n: int = 5, form: Form = "NFC") -> tuple[U64, I64]:
+def shingle_sets(
+    data: U8, offsets: I64, *, unit: Unit = "word", n: int = 5, form: Form | None = "NFC"
+) -> tuple[U64, I64]:
     """The sets that `sketch` sketches: sorted distinct 64-bit shingle hashes of each row.
 
     Returns:
         Hashes of all rows, and row boundaries into them, shape (rows + 1,).
     """
-    data, offsets, unicode = words.prepared(data, offsets, form)
+    if form is not None:
+        data, offsets = words.normal_form(data, offsets, form)
+    unicode = words.tables_for(data, offsets)
     scratch = words.scratch(offsets)
     sets = []
     for row in range(len(offsets) - 1):

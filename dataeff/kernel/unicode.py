@@ -14,13 +14,14 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dataeff.arrow import U8, U32
+from dataeff.arrow import U32
 
 UNICODE_VERSION = unicodedata.unidata_version
 """Version of the Unicode data; enters the fingerprint of whatever depends on it."""
 
 SEPARATOR, WORD, SOLO, MARK = 0, 1, 2, 3
 CLASS_MASK = 3
+COMBINING_SHIFT = 8
 SPACE = 4
 """White space as `str.split()` sees it."""
 NOT_NFC = 8
@@ -54,11 +55,10 @@ class Tables(NamedTuple):
 
     block: U16
     """Shape (0x1100,)."""
-    flags: U8
+    flags: U16
+    """Class and properties; the canonical combining class stands in the upper byte."""
     fold: I32
     """Distance to the code point that the full case fold gives, or a row of `expansions`."""
-    combining: U8
-    """Canonical combining class."""
     expansions: U32
     """Folds of more than one code point, shape (rows, 3), zeros at the end."""
 
@@ -66,15 +66,13 @@ class Tables(NamedTuple):
 @functools.cache
 def tables() -> Tables:
     """The tables; made once a process."""
-    flags = np.zeros(_LIMIT, np.uint8)
+    flags = np.zeros(_LIMIT, np.uint16)
     fold = np.arange(_LIMIT, dtype=np.int32)
-    combining = np.zeros(_LIMIT, np.uint8)
     expansions: list[tuple[int, int, int]] = []
     seconds = _composing_seconds()
     for code in _code_points():
         character = chr(code)
-        flags[code] = _flags(character, code in seconds)
-        combining[code] = unicodedata.combining(character)
+        flags[code] = _flags(character, code in seconds) | unicodedata.combining(character) << 8
         folded = character.casefold()
         if len(folded) == 1:
             fold[code] = ord(folded)
@@ -86,7 +84,7 @@ def tables() -> Tables:
         flags[start:stop] = [
             SOLO if unicodedata.category(chr(code)) == "Lo" else SEPARATOR for code in range(start, stop)
         ]
-    return _compressed(flags, fold, combining, np.array(expansions, np.uint32))
+    return _compressed(flags, fold, np.array(expansions, np.uint32))
 
 
 def _code_points() -> list[int]:
@@ -124,14 +122,14 @@ def _flags(character: str, composes: bool) -> int:
     return flags
 
 
-def _compressed(flags: U8, fold: I32, combining: U8, expansions: U32) -> Tables:
+def _compressed(flags: U16, fold: I32, expansions: U32) -> Tables:
     """Share equal blocks; a fold is kept as the distance to the folded code point, so that blocks are alike."""
     codes = np.arange(_LIMIT, dtype=np.int32)
     distance = np.where(fold < 0, fold + EXPANDS, fold - codes)
-    rows = np.concatenate([part.reshape(-1, 256).astype(np.int32) for part in (flags, distance, combining)], axis=1)
+    rows = np.concatenate([part.reshape(-1, 256).astype(np.int32) for part in (flags, distance)], axis=1)
     _, first, block = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    picked = [part.reshape(-1, 256)[first].reshape(-1) for part in (flags, distance, combining)]
-    made = Tables(block.reshape(-1).astype(np.uint16), picked[0], picked[1].astype(np.int32), picked[2], expansions)
+    picked = [part.reshape(-1, 256)[first].reshape(-1) for part in (flags, distance)]
+    made = Tables(block.reshape(-1).astype(np.uint16), picked[0], picked[1].astype(np.int32), expansions)
     for table in made:
         table.flags.writeable = False
     return made

@@ -14,9 +14,10 @@ import numpy as np
 from numba import njit
 
 from dataeff.arrow import I64, U8
-from dataeff.kernel.memory import load_u64, trailing_zeros
+from dataeff.kernel.memory import load_u64, store_u64, trailing_zeros
 from dataeff.kernel.unicode import (
     CLASS_MASK,
+    COMBINING_SHIFT,
     EXPANDS,
     MARK,
     NOT_NFC,
@@ -27,14 +28,12 @@ from dataeff.kernel.unicode import (
     tables,
 )
 
-PADDING = 16
-"""Zero bytes that must follow the words in a buffer, so that eight can be loaded anywhere."""
+PADDING = 80
+"""Zero bytes that must follow the words in a buffer, so that whole blocks can be loaded anywhere."""
 GROWTH = 4
 """Folded words take at most so many times the bytes of the text: a three-byte letter of its own gets a separator."""
 
-_NO_TABLES = Tables(
-    *(np.zeros(256, kind) for kind in (np.uint16, np.uint8, np.int32, np.uint8)), np.zeros((1, 3), np.uint32)
-)
+_NO_TABLES = Tables(*(np.zeros(256, kind) for kind in (np.uint16, np.uint16, np.int32)), np.zeros((1, 3), np.uint32))
 for _table in _NO_TABLES:
     _table.flags.writeable = False
 _HIGH = np.uint64(0x8080808080808080)
@@ -43,11 +42,11 @@ _FIRST = np.uint64(0x9E3779B97F4A7C15)
 _SECOND = np.uint64(0xD6E8FEB86659FD93)
 
 
-def prepared(data: U8, offsets: I64, form: str) -> tuple[U8, I64, Tables]:
-    """Rows in a normal form, and the tables to fold them with.
+def normal_form(data: U8, offsets: I64, form: str) -> tuple[U8, I64]:
+    """Rows in a Unicode normal form.
 
     Nothing is copied unless a row fails the quick check of Unicode Standard Annex 15; only such rows are given to
-    `unicodedata`. Without a byte above 127 the tables are not made at all.
+    `unicodedata`.
 
     Args:
         data: UTF-8 bytes of all rows.
@@ -55,11 +54,10 @@ def prepared(data: U8, offsets: I64, form: str) -> tuple[U8, I64, Tables]:
         form: `NFC` or `NFKC`.
     """
     if _is_ascii(data, offsets[0], offsets[-1]):
-        return data, offsets, _NO_TABLES
-    unicode = tables()
+        return data, offsets
     wrong = np.zeros(len(offsets) - 1, np.bool_)
-    if not _find_wrong(data, offsets, NOT_NFC if form == "NFC" else NOT_NFKC, unicode, wrong):
-        return data, offsets, unicode
+    if not _find_wrong(data, offsets, NOT_NFC if form == "NFC" else NOT_NFKC, tables(), wrong):
+        return data, offsets
     rows = [data[start:stop] for start, stop in itertools.pairwise(offsets.tolist())]
     for row in np.flatnonzero(wrong):
         text = unicodedata.normalize(form, bytes(rows[row]).decode("utf-8", "replace"))
@@ -68,7 +66,12 @@ def prepared(data: U8, offsets: I64, form: str) -> tuple[U8, I64, Tables]:
     bounds = np.cumsum([0, *map(len, rows)]).astype(np.int64)
     for made in (normal, bounds):
         made.flags.writeable = False
-    return normal, bounds, unicode
+    return normal, bounds
+
+
+def tables_for(data: U8, offsets: I64) -> Tables:
+    """The Unicode tables, or, where no byte of the rows is above 127, empty ones that are never looked at."""
+    return _NO_TABLES if _is_ascii(data, offsets[0], offsets[-1]) else tables()
 
 
 def scratch(offsets: I64) -> U8:
@@ -120,9 +123,10 @@ def _needs_normalising(data, start, stop, flag, unicode):  # type: ignore[no-unt
             continue
         code, length = decode(data, place, stop)
         entry = np.int64(unicode.block[code >> 8]) << 8 | code & 255
-        if unicode.flags[entry] & flag:
+        flags = np.int64(unicode.flags[entry])
+        if flags & flag:
             return True
-        combining = unicode.combining[entry]
+        combining = flags >> COMBINING_SHIFT
         if combining and last > combining:
             return True
         last = combining
@@ -152,20 +156,16 @@ def encode(code, out, at):  # type: ignore[no-untyped-def]
     return at + 4
 
 
-@njit(nogil=True, cache=True)
-def fold_ascii(data, start, stop, out, at):  # type: ignore[no-untyped-def]
-    """Write ASCII bytes as folded words, a zero for every byte that separates; returns where they end.
-
-    Plain arithmetic over bytes, so that it is done many at a time.
-    """
-    for place in range(stop - start):
-        byte = data[start + place]
-        lower = byte | np.uint8(0x20)
-        letter = np.uint8(lower - np.uint8(97)) < np.uint8(26)
-        digit = np.uint8(byte - np.uint8(48)) < np.uint8(10)
-        other = byte if digit or byte == np.uint8(95) else np.uint8(0)
-        out[at + place] = lower if letter else other
-    return at + stop - start
+@njit(nogil=True, cache=True, inline="always")
+def _fold_eight(word):  # type: ignore[no-untyped-def]
+    """Eight ASCII bytes folded: lower case; zero for all but letters, digits and the underscore."""
+    upper = (word + np.uint64(0x3F3F3F3F3F3F3F3F)) & ~(word + np.uint64(0x2525252525252525)) & _HIGH
+    lower = word | upper >> np.uint64(2)
+    letter = (lower + np.uint64(0x1F1F1F1F1F1F1F1F)) & ~(lower + np.uint64(0x0505050505050505))
+    digit = (word + np.uint64(0x5050505050505050)) & ~(word + np.uint64(0x4646464646464646))
+    underscore = _HIGH - (word ^ np.uint64(0x5F5F5F5F5F5F5F5F))
+    kept = (letter | digit | underscore) & _HIGH
+    return lower & (kept | kept - (kept >> np.uint64(7)))
 
 
 @njit(nogil=True, cache=True)
@@ -183,18 +183,22 @@ def fold_words(data, start, stop, unicode, out):  # type: ignore[no-untyped-def]
     place = start
     alone = False
     while place < stop:
-        run = place
-        while run + 8 <= stop and load_u64(data, run) & _HIGH == 0:
-            run += 8
-        while run < stop and data[run] < 0x80:
-            run += 1
-        if run > place:
+        if place + 8 <= stop:
+            word = load_u64(data, place)
+        else:
+            word = np.uint64(0)
+            for ahead in range(stop - place):
+                word |= np.uint64(data[place + ahead]) << np.uint64(8 * ahead)
+        length = np.int64(trailing_zeros(word & _HIGH) >> np.uint64(3))
+        if length:
             if alone:
                 out[at] = 0
                 at += 1
                 alone = False
-            at = fold_ascii(data, place, run, out, at)
-            place = run
+            length = min(length, stop - place)
+            store_u64(out, at, _fold_eight(word & _LOW7))
+            at += length
+            place += length
             continue
         code, length = decode(data, place, stop)
         place += length
@@ -232,38 +236,56 @@ def hash_words(words, place, end, hashes, count):  # type: ignore[no-untyped-def
         words: Words with zeros between them, `PADDING` zeros after `end`.
         place: Where to begin: at a word's start or a zero.
         end: Where the words end.
-        hashes: 64-bit hashes, filled from `count` on.
+        hashes: 64-bit hashes, filled from `count` on, with room for 33 more or nothing is done.
         count: How many are there already.
 
     Returns:
         `(place, count)`: where to go on, and how many hashes there are now.
     """
     room = len(hashes)
-    while place < end and count < room:
-        word = load_u64(words, place)
-        filled = ((word & _LOW7) + _LOW7 | word) & _HIGH
-        if filled == 0:
-            place += 8
-            continue
-        skip = trailing_zeros(filled) >> np.uint64(3)
-        if skip:
-            place += np.int64(skip)
-            word = load_u64(words, place)
-            filled = ((word & _LOW7) + _LOW7 | word) & _HIGH
-        state = np.uint64(0)
-        empty = filled ^ _HIGH
-        while empty == 0:
-            state = (state ^ word) * _FIRST
-            state ^= state >> np.uint64(32)
-            place += 8
-            word = load_u64(words, place)
-            empty = ((word & _LOW7) + _LOW7 | word) & _HIGH ^ _HIGH
-        bits = trailing_zeros(empty) & np.uint64(0x78)
-        length = np.int64(bits >> np.uint64(3))
-        state = (state ^ (word & ((np.uint64(1) << bits) - np.uint64(1)))) * _FIRST
-        state ^= state >> np.uint64(29)
-        state *= _SECOND
-        hashes[count] = state ^ state >> np.uint64(32)
-        count += 1
-        place += length
-    return place, count
+    begun = -1
+    before = np.uint64(0)
+    while place < end and count + 32 < room:
+        filled = _filled(words, place)
+        turns = filled ^ (filled << np.uint64(1) | before)
+        before = filled >> np.uint64(63)
+        while turns:
+            at = place + np.int64(trailing_zeros(turns))
+            turns &= turns - np.uint64(1)
+            if begun < 0:
+                begun = at
+            else:
+                hashes[count] = _hash_word(words, begun, at - begun)
+                count += 1
+                begun = -1
+        place += 64
+    if begun >= 0 and place >= end:
+        hashes[count] = _hash_word(words, begun, end - begun)
+        return end, count + 1
+    return (begun if begun >= 0 else place), count
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _filled(words, place):  # type: ignore[no-untyped-def]
+    """A bit for each of 64 bytes that is not zero."""
+    bits = np.uint64(0)
+    for part in range(8):
+        word = load_u64(words, place + 8 * part)
+        high = ((word & _LOW7) + _LOW7 | word) & _HIGH
+        bits |= (high >> np.uint64(7)) * np.uint64(0x0102040810204080) >> np.uint64(56) << np.uint64(8 * part)
+    return bits
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _hash_word(words, begun, length):  # type: ignore[no-untyped-def]
+    """64-bit hash of a word, eight bytes at a time; zeros fill the last eight."""
+    state = np.uint64(0)
+    while length > 8:
+        state = (state ^ load_u64(words, begun)) * _FIRST
+        state ^= state >> np.uint64(32)
+        begun += 8
+        length -= 8
+    last = load_u64(words, begun) & (~np.uint64(0) >> np.uint64(64 - 8 * length))
+    state = (state ^ last) * _FIRST
+    state = (state ^ state >> np.uint64(29)) * _SECOND
+    return state ^ state >> np.uint64(32)

@@ -25,6 +25,7 @@ from dataeff.errors import InputError
 from dataeff.kernel.content import content_hashes
 from dataeff.kernel.newlines import normalise_newlines
 from dataeff.kernel.unicode import UNICODE_VERSION
+from dataeff.kernel.words import normal_form
 from dataeff.manifest import FileRecord, committed
 from dataeff.readers import Reject
 from dataeff.stages import edit as edits
@@ -288,8 +289,7 @@ def _add(counts: Counter[str], source: pa.Array, amounts: I64) -> None:
 
 
 def _columns(job: _Job, batch: pa.RecordBatch, signals: dict[str, Any], signatures: list[U32]) -> pa.RecordBatch:
-    text = batch.column("text")
-    data, offsets = text_views(text)
+    data, offsets = text_views(batch.column("text"))
     made: dict[str, Any] = {
         "id": batch.column("id"),
         "source": batch.column("source"),
@@ -297,12 +297,13 @@ def _columns(job: _Job, batch: pa.RecordBatch, signals: dict[str, Any], signatur
     }
     made |= {name: pa.array(values) for name, values in signals.items()}
     if job.hashed:
+        data, offsets = normal_form(data, offsets, "NFC")
         hashes: U64 = content_hashes(data, offsets)
         made["content_low"], made["content_high"] = pa.array(hashes[:, 0]), pa.array(hashes[:, 1])
     if job.minhash:
-        found, num_shingles = job.minhash.sketch(text)
+        found, num_shingles = job.minhash.sketch(data, offsets, "NFC" if job.hashed else None)
         signatures.append(found)
-        made["shingles"] = pa.array(num_shingles.astype(np.int64))
+        made["shingles"] = pa.array(num_shingles)
     return pa.RecordBatch.from_pydict(made)
 
 

@@ -1,0 +1,54 @@
+"""Line ends: CRLF and lone CR become LF."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from dataeff.arrow import I64, U8
+
+
+def normalise_newlines(data: U8, offsets: I64) -> tuple[U8, I64, npt.NDArray[np.bool_]]:
+    """Rows with every CRLF and every lone CR as LF.
+
+    Args:
+        data: UTF-8 bytes of all rows.
+        offsets: Row boundaries into `data`, shape (rows + 1,).
+
+    Returns:
+        `(data, offsets, changed)`: the given arrays themselves where there is no CR at all; and which rows had one,
+        shape (rows,).
+    """
+    changed = np.zeros(len(offsets) - 1, np.bool_)
+    if not _has_carriage_return(data, offsets[0], offsets[-1]):
+        return data, offsets, changed
+    out = np.empty(offsets[-1] - offsets[0], np.uint8)
+    bounds = np.zeros(len(offsets), np.int64)
+    end = _rewrite(data, offsets, out, bounds, changed)
+    return out[:end], bounds, changed
+
+
+@njit(nogil=True, cache=True)
+def _has_carriage_return(data, start, stop):  # type: ignore[no-untyped-def]
+    found = False
+    for place in range(start, stop):
+        found |= data[place] == 13
+    return found
+
+
+@njit(nogil=True, cache=True)
+def _rewrite(data, offsets, out, bounds, changed):  # type: ignore[no-untyped-def]
+    at = 0
+    for row in range(len(changed)):
+        for place in range(offsets[row], offsets[row + 1]):
+            byte = data[place]
+            if byte == 13:
+                changed[row] = True
+                if place + 1 < offsets[row + 1] and data[place + 1] == 10:
+                    continue
+                byte = np.uint8(10)
+            out[at] = byte
+            at += 1
+        bounds[row + 1] = at
+    return at
