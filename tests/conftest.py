@@ -1,0 +1,25 @@
+"""Fixtures for what lies beside the checkout: real text, published tables, a real tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def corpora() -> Path:
+    """The folder of real text; skips where it is absent."""
+    if not (SHARED / "corpora").is_dir():
+        pytest.skip("shared/corpora is not beside the checkout")
+    return SHARED / "corpora"
+
+
+@pytest.fixture(scope="session")
+def gpt2_tokenizer() -> Path:
+    """The GPT-2 tokenizer file; skips where it is absent."""
+    if not (SHARED / "tokenizers" / "gpt2.json").is_file():
+        pytest.skip("shared/tokenizers is not beside the checkout")
+    return SHARED / "tokenizers" / "gpt2.json"

@@ -1,0 +1,177 @@
+"""The kernels that look at text letter by letter, against their slow twins."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import datasketch
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dataeff.arrow import text_views
+from dataeff.dedup.bands import detection_probability, optimal
+from dataeff.errors import PlanError
+from dataeff.kernel import minhash
+from dataeff.kernel.content import content_hashes
+from dataeff.kernel.newlines import normalise_newlines
+from dataeff.kernel.shingles import shingle_sets, sketch
+from dataeff.kernel.words import normal_form
+from tests.oracle import shingles as oracle
+
+ODD = [
+    "",
+    " \t\n",
+    "plain words in a row, and some more of them",
+    "Straße STRASSE ﬁn ŉa İstanbul ΐ",
+    "他们在北京大学学习中文 and English 混合_text",
+    "มนุษย์ทั้งหลายเกิดมามีอิสระ",
+    "ພາສາລາວ ភាសាខ្មែរ မြန်မာဘာသာ",
+    "Cafe\u0301 déjà vu A\u030a \u212b q\u0307\u0323",
+    "한국어 \u1112\u1161\u11ab",
+    "ａｂｃ full width ①",
+    "nul\0bytes\0here",
+    "x" * 8 + " " + "y" * 64 + " " + "z" * 65,
+    "_under_score_ 12_3",
+    "\u0301 a mark first",
+    "👩‍👩‍👧 emoji \U0010ffff \ufffd",
+    "word " * 3000,
+]
+alphabet = st.one_of(
+    st.characters(codec="utf-8"),
+    st.sampled_from("ab AB_1 .,\n\r\t\0éÉßİﬁ\u0301\u0323\u3000漢字かな한글ไทย\u0e31лЛ" + "\u1161\u11a8\u0130\u1e9e"),
+)
+texts = st.lists(st.one_of(st.text(alphabet, max_size=60), st.sampled_from(ODD)), max_size=6)
+
+
+def views(rows):
+    return text_views(pa.array(rows, pa.large_string()))
+
+
+@given(rows=texts, unit=st.sampled_from(["word", "char"]), n=st.integers(1, 6), form=st.sampled_from(["NFC", "NFKC"]))
+@settings(deadline=None, max_examples=300)
+def test_shingle_sets_are_equal_exactly_where_the_shingles_are(rows, unit, n, form):
+    hashes, offsets = shingle_sets(*views(rows), unit=unit, n=n, form=form)
+    for row, text in enumerate(rows):
+        mine = set(hashes[offsets[row] : offsets[row + 1]].tolist())
+        expected = set(oracle.shingles(text, unit, n, form))
+        assert len(mine) == offsets[row + 1] - offsets[row] == len(expected)
+        for other in range(row):
+            theirs = set(hashes[offsets[other] : offsets[other + 1]].tolist())
+            assert len(mine & theirs) == len(expected & set(oracle.shingles(rows[other], unit, n, form)))
+
+
+@given(rows=texts, unit=st.sampled_from(["word", "char"]), n=st.integers(1, 6))
+@settings(deadline=None, max_examples=100)
+def test_a_sketch_is_the_datasketch_signature_of_the_same_shingles(rows, unit, n):
+    a, b = minhash.permutations(16, 1)
+    signatures, counts = sketch(*views(rows), unit=unit, n=n, a=a, b=b)
+    hashes, offsets = shingle_sets(*views(rows), unit=unit, n=n)
+    for row, text in enumerate(rows):
+        assert counts[row] == len(oracle.shingles(text, unit, n, "NFC"))
+        theirs = datasketch.MinHash(num_perm=16, hashfunc=lambda value: value)
+        theirs.update_batch([int(value) >> 32 for value in hashes[offsets[row] : offsets[row + 1]]])
+        assert signatures[row].tolist() == theirs.hashvalues.tolist()
+
+
+def test_permutations_and_signatures_are_those_of_datasketch():
+    rng = np.random.default_rng(0)
+    for num_perm, seed in ((112, 1), (128, 7)):
+        a, b = minhash.permutations(num_perm, seed)
+        hashes = rng.integers(0, 1 << 32, 5000, dtype=np.uint32)
+        offsets = np.array([0, 0, 1, 1700, 5000])
+        signatures = minhash.signatures(hashes, offsets, a, b)
+        for row in range(4):
+            theirs = datasketch.MinHash(num_perm=num_perm, seed=seed, hashfunc=int)
+            theirs.update_batch(hashes[offsets[row] : offsets[row + 1]].tolist())
+            assert signatures[row].tolist() == theirs.hashvalues.tolist()
+
+
+@given(rows=texts)
+@settings(deadline=None, max_examples=200)
+def test_content_hashes_are_equal_exactly_where_contents_are(rows):
+    contents = [" ".join(unicodedata.normalize("NFC", text).split()) for text in rows]
+    hashes = [tuple(pair) for pair in content_hashes(*normal_form(*views(rows), "NFC")).tolist()]
+    for row, content in enumerate(contents):
+        assert (hashes[row] == (0, 0)) == (content == "")
+        for other in range(row):
+            assert (hashes[row] == hashes[other]) == (content == contents[other])
+
+
+@given(rows=texts, form=st.sampled_from(["NFC", "NFKC"]))
+@settings(deadline=None, max_examples=200)
+def test_normal_form_is_that_of_unicodedata(rows, form):
+    data, offsets = normal_form(*views(rows), form)
+    made = [bytes(data[offsets[row] : offsets[row + 1]]).decode() for row in range(len(rows))]
+    assert made == [unicodedata.normalize(form, text) for text in rows]
+
+
+@given(rows=st.lists(st.text(st.sampled_from("a\r\né"), max_size=12), max_size=6))
+@settings(deadline=None)
+def test_newlines_become_line_feeds(rows):
+    data, offsets, changed = normalise_newlines(*views(rows))
+    made = [bytes(data[offsets[row] : offsets[row + 1]]).decode() for row in range(len(rows))]
+    assert made == [text.replace("\r\n", "\n").replace("\r", "\n") for text in rows]
+    assert changed.tolist() == ["\r" in text for text in rows]
+
+
+def test_a_slice_of_an_array_gives_what_the_rows_alone_give():
+    whole = pa.array(ODD, pa.large_string())
+    a, b = minhash.permutations(16, 1)
+    everything, _ = sketch(*text_views(whole), a=a, b=b)
+    some, _ = sketch(*text_views(whole.slice(3, 5)), a=a, b=b)
+    assert np.array_equal(some, everything[3:8])
+    assert np.array_equal(content_hashes(*text_views(whole.slice(2, 3))), content_hashes(*text_views(whole))[2:5])
+
+
+def test_bytes_that_are_not_utf8_are_read_within_bounds():
+    rng = np.random.default_rng(1)
+    a, b = minhash.permutations(16, 1)
+    for size in (1, 2, 3, 7, 8, 9, 200):
+        for _ in range(50):
+            data = rng.integers(0, 256, size, dtype=np.uint8)
+            data.flags.writeable = False
+            offsets = np.array([0, size // 2, size])
+            offsets.flags.writeable = False
+            signatures, counts = sketch(data, offsets, form=None, a=a, b=b)
+            assert (counts >= 0).all()
+            assert ((signatures != minhash.EMPTY).any(axis=1) == (counts > 0)).all()
+            assert content_hashes(data, offsets).shape == (2, 2)
+
+
+def test_band_keys_are_equal_exactly_where_bands_are():
+    rng = np.random.default_rng(2)
+    signatures = rng.integers(0, 2, (200, 12)).astype(np.uint32)
+    keys = minhash.bands(signatures, 4, 3)
+    by_key: dict[int, tuple[int, ...]] = {}
+    for row in range(200):
+        for band in range(4):
+            content = (band, *signatures[row, band * 3 : band * 3 + 3].tolist())
+            assert by_key.setdefault(int(keys[row, band]), content) == content
+    assert len(by_key) == len(set(by_key.values()))
+
+
+def test_bands_follow_datasketch_and_the_s_curve():
+    published = {(0.5, 128): (25, 5), (0.7, 128): (14, 9), (0.8, 128): (9, 13), (0.7, 256): (25, 10)}
+    assert {key: optimal(*key) for key in published} == published
+    assert detection_probability(0.8, 14, 8) == pytest.approx(0.92355, abs=1e-5)
+    assert detection_probability(0.0, 14, 8) == 0
+    assert detection_probability(1.0, 14, 8) == 1
+    with pytest.raises(PlanError):
+        optimal(1.5, 128)
+
+
+@pytest.mark.corpora
+def test_real_text_in_every_script_has_the_shingles_of_the_slow_twin(corpora: Path):
+    rows = pq.read_table(corpora / "udhr2.parquet", columns=["text"]).column("text").to_pylist()[::4]
+    rows += pq.read_table(corpora / "xquad.parquet", columns=["text"]).column("text").to_pylist()[::40]
+    hashes, offsets = shingle_sets(*views(rows), n=5)
+    for row, text in enumerate(rows):
+        assert offsets[row + 1] - offsets[row] == len(set(oracle.shingles(text, "word", 5, "NFC")))
+    assert len(set(hashes.tolist())) == len(
+        {shingle for text in rows for shingle in oracle.shingles(text, "word", 5, "NFC")}
+    )
