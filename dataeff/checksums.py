@@ -1,0 +1,140 @@
+"""CRC-32C (Castagnoli) of buffers and files: whole, one a block, and of bytes that hold their own checksum.
+
+A block is 1 MiB: large enough that checking runs at the speed of memory, small enough that damage is found on
+first touch of the rows near it, and only they are lost.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import google_crc32c
+import numpy as np
+
+from dataeff.arrow import U32
+
+BLOCK_BYTES = 1 << 20
+SEAL_PREFIX = b"dataeff-seal-crc32c:"
+BLANK_SEAL = SEAL_PREFIX + b"00000000"
+"""Stands where a seal will be, with as many bytes."""
+
+_READ_BYTES = 1 << 22
+
+
+def crc32c(data: Any, before: int = 0) -> int:
+    """CRC-32C of a contiguous bytes-like object, in [0, 2**32).
+
+    Args:
+        data: Anything with a buffer: bytes, memoryview, numpy array, Arrow buffer. Not copied.
+        before: CRC-32C of the bytes that stand before `data`, to go on from.
+    """
+    return int(google_crc32c.extend(before, np.frombuffer(data, np.uint8)))
+
+
+def crc32c_of_file(path: Path) -> int:
+    """CRC-32C of a whole file, read a few megabytes at a time."""
+    crc = 0
+    with path.open("rb") as file:
+        while piece := file.read(_READ_BYTES):
+            crc = crc32c(piece, crc)
+    return crc
+
+
+def block_checksums(data: Any, block_bytes: int = BLOCK_BYTES) -> U32:
+    """CRC-32C of every block of a contiguous bytes-like object, shape (blocks,); the last block may be short."""
+    view = np.frombuffer(data, np.uint8)
+    crcs = [crc32c(view[start : start + block_bytes]) for start in range(0, len(view), block_bytes)]
+    return np.array(crcs, np.uint32)
+
+
+def file_block_checksums(path: Path, num_bytes: int, block_bytes: int = BLOCK_BYTES) -> U32:
+    """CRC-32C of every block of the first `num_bytes` of a file, shape (blocks,), fewer where the file is shorter."""
+    with path.open("rb") as file:
+        return np.array([crc32c(block) for block in _blocks(file, num_bytes, block_bytes)], np.uint32)
+
+
+def to_hex(crcs: U32) -> str:
+    """Checksums as text, eight hexadecimal digits each, without separators."""
+    return crcs.astype(">u4").tobytes().hex()
+
+
+def from_hex(text: str) -> U32:
+    """What `to_hex` wrote.
+
+    Raises:
+        ValueError: Not eight hexadecimal digits a checksum.
+    """
+    return np.frombuffer(bytes.fromhex(text), ">u4").astype(np.uint32)
+
+
+def seal(data: bytes) -> bytes:
+    """`data` with its one `BLANK_SEAL` filled in: the CRC-32C of `data` itself, blank seal included.
+
+    Raises:
+        ValueError: `data` holds no blank seal, or several.
+    """
+    if data.count(BLANK_SEAL) != 1:
+        raise ValueError(f"{data.count(BLANK_SEAL)} blank seals where there must be one")
+    return data.replace(BLANK_SEAL, _seal_text(crc32c(data)))
+
+
+def seal_holds(data: bytes, found: bytes) -> bool:
+    """Whether the seal `found`, which stands in `data`, is the one that `seal` put there; false after any bit flip."""
+    if not found.startswith(SEAL_PREFIX) or data.count(found) != 1:
+        return False
+    return _seal_text(crc32c(data.replace(found, BLANK_SEAL))) == found
+
+
+class BlockWriter(io.RawIOBase):
+    """A sink that passes bytes on one block at a time, and takes the CRC-32C of each block.
+
+    It counts from its first byte, keeps less than one block back until `finish`, and never closes what it writes to.
+    """
+
+    def __init__(self, sink: BinaryIO, block_bytes: int = BLOCK_BYTES) -> None:
+        self._sink = sink
+        self._block_bytes = block_bytes
+        self._waiting = bytearray()
+        self._crcs: list[int] = []
+        self.num_bytes = 0
+        """Bytes taken so far."""
+
+    def writable(self) -> bool:
+        """True: this is a sink."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Take all of a bytes-like object; returns its size."""
+        view = memoryview(data).cast("B")
+        self._waiting += view
+        self.num_bytes += len(view)
+        if len(self._waiting) >= self._block_bytes:
+            whole = len(self._waiting) // self._block_bytes * self._block_bytes
+            ready, self._waiting = bytes(self._waiting[:whole]), self._waiting[whole:]
+            self._pass_on(ready)
+        return len(view)
+
+    def finish(self) -> U32:
+        """Pass on what is left; returns the checksums of all blocks, shape (blocks,)."""
+        self._pass_on(bytes(self._waiting))
+        self._waiting = bytearray()
+        return np.array(self._crcs, np.uint32)
+
+    def _pass_on(self, ready: bytes) -> None:
+        self._crcs += block_checksums(ready, self._block_bytes).tolist()
+        if ready:
+            self._sink.write(ready)
+
+
+def _seal_text(crc: int) -> bytes:
+    return SEAL_PREFIX + b"%08x" % crc
+
+
+def _blocks(file: BinaryIO, num_bytes: int, block_bytes: int) -> Iterator[bytes]:
+    left = num_bytes
+    while left > 0 and (block := file.read(min(left, block_bytes))):
+        left -= len(block)
+        yield block
