@@ -29,6 +29,8 @@ class Distribution:
     """Edges of the bins, shape (bins + 1,). Values outside are counted in the first or last bin."""
     logarithmic: bool
     """The edges are even in the logarithm; zeros are in the first bin."""
+    whole: bool
+    """Every value is a whole number with a bin of its own, edges half way between."""
     all_documents: I64
     """Documents by bin, shape (bins,)."""
     kept_documents: I64
@@ -46,11 +48,26 @@ class Distribution:
     high: float
     """Smallest and largest value, exact; the median is that of an even sample of up to 100,000 documents."""
 
+    @property
+    def cuts(self) -> tuple[float | None, float | None]:
+        """Where the axis is cut by the lower and the upper threshold: between bins where values are whole numbers,
+        for a threshold passes itself. None where there is no such threshold, or not on this axis.
+        """
+        return self._cut(self.bounds.low, -1), self._cut(self.bounds.high, 1)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+    def _cut(self, threshold: float, side: int) -> float | None:
+        if not math.isfinite(threshold):
+            return None
+        if self.whole:
+            threshold = (math.ceil(threshold) if side < 0 else math.floor(threshold)) + 0.5 * side
+        return threshold if self.edges[0] <= threshold <= self.edges[-1] else None
+
+
+@dataclass(frozen=True, slots=True)
 class _Range:
     edges: F64
     logarithmic: bool
+    whole: bool
     low: float
     median: float
     high: float
@@ -59,7 +76,7 @@ class _Range:
 def distributions(finished: Finished) -> list[Distribution]:
     """Of every signal, in order of judgement. Two passes: where values lie, then how many lie where."""
     ranges = _ranges(finished)
-    total = {rule: np.zeros((2, NUM_BINS), np.int64) for rule in ranges}
+    total = {rule: np.zeros((2, len(found.edges) - 1), np.int64) for rule, found in ranges.items()}
     beyond = {rule: np.zeros(4, np.int64) for rule in ranges}
     for number, rule, values, kept, verdict in _columns(finished):
         if rule not in ranges:
@@ -67,8 +84,9 @@ def distributions(finished: Finished) -> list[Distribution]:
         bounds = finished.bounds[rule]
         judged = ~np.isnan(values)
         bins = _bins(values[judged], ranges[rule].edges)
-        total[rule][0] += np.bincount(bins, minlength=NUM_BINS)
-        total[rule][1] += np.bincount(bins[kept[judged]], minlength=NUM_BINS)
+        num_bins = total[rule].shape[1]
+        total[rule][0] += np.bincount(bins, minlength=num_bins)
+        total[rule][1] += np.bincount(bins[kept[judged]], minlength=num_bins)
         below, above = values < bounds.low, values > bounds.high
         beyond[rule] += [judged.sum(), below.sum(), above.sum(), (verdict == number).sum()]
     return [
@@ -77,6 +95,7 @@ def distributions(finished: Finished) -> list[Distribution]:
             bounds=finished.bounds[rule],
             edges=found.edges,
             logarithmic=found.logarithmic,
+            whole=found.whole,
             all_documents=total[rule][0],
             kept_documents=total[rule][1],
             judged=int(beyond[rule][0]),
@@ -120,22 +139,24 @@ def _range(sample: F64, low: float, high: float, bounds: Bounds) -> _Range:
     first, usual_low, median, usual_high, last = np.quantile(sample, [0.001, 0.05, 0.5, 0.95, 0.999]).tolist()
     positive = sample[sample > 0]
     small = float(np.quantile(positive, 0.02)) if len(positive) else 0.0
-    logarithmic = low >= 0 and small > 0 and usual_high > 1 and usual_high / small > _LOG_RATIO
     thresholds = [edge for edge in (bounds.low, bounds.high) if math.isfinite(edge)]
+    logarithmic = low >= 0 and small > 0 and usual_high > 1 and usual_high / small > _LOG_RATIO
     if logarithmic:
         start = min([small, *(edge for edge in thresholds if small / 20 <= edge < small)]) / 1.3
         stop = max([last, *(edge for edge in thresholds if last < edge <= last * 20)]) * 1.3
-        edges = np.geomspace(start, stop, NUM_BINS + 1)
-    else:
-        spread = max(last - first, usual_high - usual_low)
-        start = min([first, *(edge for edge in thresholds if first - 4 * spread <= edge < first)])
-        stop = max([last, *(edge for edge in thresholds if last < edge <= last + 4 * spread)])
-        if start == stop:
-            width = max(abs(start), 1.0)
-            start, stop = (start, start + width) if start >= 0 else (start - width, start)
-        margin = 0.02 * (stop - start)
-        edges = np.linspace(start - (margin if low < 0 else min(margin, start)), stop + margin, NUM_BINS + 1)
-    return _Range(edges=edges, logarithmic=logarithmic, low=low, median=median, high=high)
+        return _Range(np.geomspace(start, stop, NUM_BINS + 1), logarithmic, False, low, median, high)
+    spread = max(last - first, usual_high - usual_low, 1e-9)
+    start = min([first, *(edge for edge in thresholds if first - 4 * spread <= edge < first)])
+    stop = max([last, *(edge for edge in thresholds if last < edge <= last + 4 * spread)])
+    whole = bool((sample == np.floor(sample)).all()) and stop - start < NUM_BINS and abs(stop) < 1e9
+    if whole:
+        edges = np.arange(math.floor(start) - 0.5, math.ceil(stop) + 1.0)
+        return _Range(edges, logarithmic, whole, low, median, high)
+    if stop - start < 1e-9 * max(abs(start), abs(stop), 1e-9):
+        stop = start + max(abs(start), 1.0)
+    margin = 0.02 * (stop - start)
+    edges = np.linspace(start - (margin if start < 0 else min(margin, start)), stop + margin, NUM_BINS + 1)
+    return _Range(edges, logarithmic, whole, low, median, high)
 
 
 def _bins(values: F64, edges: F64) -> npt.NDArray[np.intp]:
