@@ -68,6 +68,7 @@ def reasons(whole: Fate, left: Sequence[tuple[str, Amount]]) -> Any:
     plot = _figure(y_range=labels[::-1], height=_ROW_PX * len(steps) + 50, x_range=(0, max(1, whole.read.documents)))
     plot.hbar(y="label", left="left", right="right", height=0.72, color="colour", source=ColumnDataSource(data))
     plot.xaxis.formatter = NumeralTickFormatter(format="0.[0]a")
+    plot.xaxis.ticker.desired_num_ticks = 4
     _hover(plot, [("", "@reason"), ("documents", "@documents"), ("of all read", "@share")])
     return plot
 
@@ -75,7 +76,7 @@ def reasons(whole: Fate, left: Sequence[tuple[str, Amount]]) -> Any:
 def outcomes(parts: Sequence[Fate]) -> Any:
     """Share of each source's documents that was kept, filtered out, and removed as duplicate."""
     labels = _labels([fate.source for fate in parts])
-    plot = _figure(y_range=labels[::-1], height=_ROW_PX * len(parts) + 74, x_range=(0, 1))
+    plot = _figure(y_range=labels[::-1], height=_ROW_PX * len(parts) + 50, x_range=(0, 1))
     start = np.zeros(len(parts))
     for name, colour, numbers in (
         ("kept", KEPT, [fate.kept.documents for fate in parts]),
@@ -94,18 +95,10 @@ def outcomes(parts: Sequence[Fate]) -> Any:
             "share": [share(number, fate.read.documents) for number, fate in zip(numbers, parts, strict=True)],
             "what": [name] * len(parts),
         }
-        plot.hbar(
-            y="label",
-            left="left",
-            right="right",
-            height=0.72,
-            color=colour,
-            source=ColumnDataSource(data),
-            legend_label=name,
-        )
+        plot.hbar(y="label", left="left", right="right", height=0.72, color=colour, source=ColumnDataSource(data))
         start = start + shares
     plot.xaxis.formatter = NumeralTickFormatter(format="0 %")
-    _legend_above(plot)
+    plot.xaxis.ticker = FixedTicker(ticks=[0, 0.25, 0.5, 0.75, 1])
     _hover(plot, [("", "@label"), ("@what", "@documents (@share)")])
     return plot
 
@@ -121,26 +114,19 @@ def distribution(shown: Distribution) -> Any:
         x_range=(float(edges[0]), float(edges[-1])),
         y_range=(0.7, most * 1.6),
     )
-    ranges = [
-        value(low + 0.5) if shown.whole else f"{value(low)} to {value(high)}"
-        for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-    ]
+    ends = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
     data = {
         "left": edges[:-1],
         "right": edges[1:],
         "all": np.maximum(shown.all_documents, 0.7),
         "kept": np.maximum(shown.kept_documents, 0.7),
-        "range": ranges,
+        "range": [value(low + 0.5) if shown.whole else f"{value(low)} to {value(high)}" for low, high in ends],
         "num_all": [count(number) for number in shown.all_documents.tolist()],
         "num_kept": [count(number) for number in shown.kept_documents.tolist()],
     }
     source = ColumnDataSource(data)
-    bars = plot.quad(
-        left="left", right="right", bottom=0.7, top="all", color=ALL, line_width=0, source=source, legend_label="read"
-    )
-    plot.quad(
-        left="left", right="right", bottom=0.7, top="kept", color=KEPT, line_width=0, source=source, legend_label="kept"
-    )
+    bars = plot.quad(left="left", right="right", bottom=0.7, top="all", color=ALL, line_width=0, source=source)
+    plot.quad(left="left", right="right", bottom=0.7, top="kept", color=KEPT, line_width=0, source=source)
     for cut, side in zip(shown.cuts, ("right", "left"), strict=True):
         if cut is not None:
             plot.add_layout(BoxAnnotation(**{side: cut}, fill_color=LIMIT, fill_alpha=0.10, line_width=0))
@@ -150,7 +136,6 @@ def distribution(shown: Distribution) -> Any:
     plot.yaxis.formatter = NumeralTickFormatter(format="0a")
     if shown.logarithmic:
         plot.xaxis.formatter = NumeralTickFormatter(format="0.[00]a")
-    _legend_above(plot)
     _hover(plot, [("value", "@range"), ("read", "@num_all"), ("kept", "@num_kept")], renderers=[bars])
     return plot
 
@@ -202,27 +187,25 @@ def overlap(counts: Mapping[tuple[str, str], int], names: Sequence[str]) -> Any:
 def mixture(mixed: Sequence[Mixed], unit: str) -> Any:
     """Realised share as a bar, wanted share as a mark."""
     labels = _labels([entry.source for entry in mixed])
+    wanted, realised = [entry.target_share for entry in mixed], [entry.realised_share for entry in mixed]
     data = {
         "label": labels,
-        "wanted": [entry.target_share for entry in mixed],
-        "realised": [entry.realised_share for entry in mixed],
+        "wanted": wanted,
+        "realised": realised,
         "wanted_text": [share(entry.target_share, 1) for entry in mixed],
         "realised_text": [share(entry.realised_share, 1) for entry in mixed],
         "epochs": [f"{entry.epochs:.2f}" for entry in mixed],
         "used": [f"{count(entry.used)} {unit}" if unit == "tokens" else size(entry.used) for entry in mixed],
     }
-    most = max([0.01, *data["wanted"], *data["realised"]])
-    plot = _figure(y_range=labels[::-1], height=_ROW_PX * len(mixed) + 74, x_range=(0, most * 1.05))
+    most = max([0.01, *wanted, *realised])
+    plot = _figure(y_range=labels[::-1], height=_ROW_PX * len(mixed) + 50, x_range=(0, most * 1.05))
     source = ColumnDataSource(data)
-    bars = plot.hbar(y="label", right="realised", height=0.6, color=KEPT, source=source, legend_label="realised")
+    bars = plot.hbar(y="label", right="realised", height=0.6, color=KEPT, source=source)
     plot.scatter(
         x="wanted", y="label", marker="dash", angle=math.pi / 2, size=20, line_color=INK, line_width=2.5, source=source
     )
-    plot.scatter(
-        x=[], y=[], marker="dash", angle=math.pi / 2, size=14, line_color=INK, line_width=2.5, legend_label="wanted"
-    )
-    plot.xaxis.formatter = NumeralTickFormatter(format="0 %")
-    _legend_above(plot)
+    plot.xaxis.formatter = NumeralTickFormatter(format="0.[0] %")
+    plot.xaxis.ticker.desired_num_ticks = 4
     tips = [("", "@label"), ("wanted", "@wanted_text"), ("realised", "@realised_text"), ("epochs", "@epochs")]
     _hover(plot, [*tips, ("used", "@used")], renderers=[bars])
     return plot
@@ -244,21 +227,6 @@ def _figure(**options: Any) -> Any:
         plot.ygrid.grid_line_color = None
         plot.yaxis.major_label_text_color = INK
     return plot
-
-
-def _legend_above(plot: Any) -> None:
-    legend = plot.legend[0]
-    legend.orientation, legend.location = "horizontal", "left"
-    legend.label_text_color, legend.label_text_font, legend.label_text_font_size = (
-        MUTED,
-        "system-ui, sans-serif",
-        "12px",
-    )
-    legend.background_fill_color = legend.border_line_color = None
-    legend.padding, legend.margin, legend.spacing = 0, 4, 16
-    legend.glyph_width = legend.glyph_height = 14
-    legend.label_standoff = 5
-    plot.add_layout(legend, "above")
 
 
 def _hover(plot: Any, tips: list[tuple[str, str]], renderers: Sequence[Any] = ()) -> None:
