@@ -333,7 +333,7 @@ def _gather(batches: Iterable[pa.RecordBatch], context: ShardContext, expected_t
         if len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < context.vocab_size:
             raise FormatError(
                 f"shard {context.name}: token {int(tokens.max())} is outside the vocabulary of {context.vocab_size}: "
-                "the tokens were made by another tokenizer; remove the corpus's `tokens` folder and run the recipe again"
+                "another tokenizer made it; remove the folder `tokens` of the corpus and run the recipe again"
             )
         if gathered.num_tokens + len(tokens) > 2 * MAX_SHARD_TOKENS - (1 << 20):
             raise PlanError(f"shard {context.name} holds over 2**31 tokens: make `shard_tokens` smaller")
