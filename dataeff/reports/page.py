@@ -1,7 +1,7 @@
 """`report.html`: one page that shows a corpus, and needs nothing but itself.
 
-Text of documents is hostile. Three things stand between it and the reader: it is made visible (`visible.py`), the
-template escapes whatever it prints, and the page's own policy lets a browser run two scripts, named by their hash,
+Text of documents is hostile. Three things stand between it and the reader: whatever the
+template prints is made visible (`visible.py`) and escaped, and the page's own policy lets a browser run two scripts, named by their hash,
 and fetch nothing.
 """
 
@@ -24,7 +24,7 @@ from dataeff.reports import plots
 from dataeff.reports.contents import Contents, contents
 from dataeff.reports.finished import open_finished
 from dataeff.reports.quantities import count, duration, hours, share, size, value
-from dataeff.reports.visible import excerpt, one_line
+from dataeff.reports.visible import excerpt, one_line, visible
 
 NAME = "report.html"
 _FOLDER = Path(__file__).parent
@@ -37,6 +37,11 @@ _UNITS = re.compile(r"(?<=\d) (?=%|[kMGT]?B\b|[MBT]\b|s\b|min\b|h\b)")
 def _breakable(text: str, limit: int) -> Markup:
     """A name on one line, which a narrow column may break after a dot, a slash or an underscore."""
     return Markup(_BREAKS.sub("\\g<0><wbr>", str(escape(one_line(text, limit)))))
+
+
+def _shown(printed: Any) -> Any:
+    """What the template prints, made visible unless it is markup of ours."""
+    return printed if isinstance(printed, Markup) else visible(str(printed))
 
 
 def _tight(text: str) -> str:
@@ -84,6 +89,7 @@ def page(shown: Contents) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
+        finalize=_shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

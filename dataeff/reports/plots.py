@@ -98,7 +98,7 @@ def outcomes(parts: Sequence[Fate]) -> Any:
         plot.hbar(y="label", left="left", right="right", height=0.72, color=colour, source=ColumnDataSource(data))
         start = start + shares
     plot.xaxis.formatter = NumeralTickFormatter(format="0 %")
-    plot.xaxis.ticker = FixedTicker(ticks=[0, 0.25, 0.5, 0.75, 1])
+    plot.xaxis.ticker = FixedTicker(ticks=[0, 0.5, 1])
     _hover(plot, [("", "@label"), ("@what", "@documents (@share)")])
     return plot
 
