@@ -83,14 +83,17 @@ class ArrowTokens:
             FormatError: A token is not in the vocabulary.
         """
         documents = _gather(batches, context, self.shard_tokens)
-        batch, padding_tokens = _rows(documents, self.sequence_length, context.end_of_document)
+        num_tokens = documents.num_tokens
+        padding = np.full(-num_tokens % self.sequence_length, context.end_of_document, documents.buffer.dtype)
+        documents.append(padding)
+        batch = _rows(documents, self.sequence_length)
         summary = ShardSummary(
             rows=batch.num_rows,
             documents=documents.num_documents,
-            tokens=documents.num_tokens,
-            padding_tokens=padding_tokens,
+            tokens=num_tokens,
+            padding_tokens=len(padding),
         )
-        token_data = documents.buffer[: batch.num_rows * self.sequence_length]
+        token_data = documents.buffer[: documents.num_tokens]
         metadata = {
             "format": "arrow_tokens",
             "version": VERSION,
@@ -365,54 +368,59 @@ def _token_lists(batch: pa.RecordBatch, shard: str) -> pa.Array:
     return lists
 
 
-def _rows(documents: _Documents, length: int, end_of_document: int) -> tuple[pa.RecordBatch, int]:
-    """The record batch over `documents.buffer`, whose end is padded, and the number of padding tokens."""
-    num_tokens = documents.num_tokens
-    rows = -(-num_tokens // length)
-    padding_tokens = rows * length - num_tokens
-    if padding_tokens:
-        documents.append(np.full(padding_tokens, end_of_document, documents.buffer.dtype))
-        documents.num_tokens = num_tokens
+def _rows(documents: _Documents, length: int) -> pa.RecordBatch:
+    """The record batch over the tokens of the documents, which fill whole rows of `length`."""
+    rows = documents.num_tokens // length
+    offsets, starts, docs, continued = _pieces(documents, rows, length)
+    pieces = pa.StructArray.from_arrays([pa.array(starts), pa.array(docs)], fields=list(_PIECE))
+    tokens = documents.buffer[: rows * length]
+    values = pa.Array.from_buffers(pa.from_numpy_dtype(tokens.dtype), len(tokens), [None, pa.py_buffer(tokens)])
+    row = pa.list_(pa.field("item", values.type, nullable=False), length)
+    boundaries = pa.list_(pa.field("item", _PIECE, nullable=False))
+    columns = {
+        "tokens": pa.Array.from_buffers(row, rows, [None], children=[values]),
+        "documents": pa.Array.from_buffers(boundaries, rows, [None, pa.py_buffer(offsets)], children=[pieces]),
+        "continued": pa.array(continued),
+    }
+    schema = pa.schema([pa.field(name, column.type, nullable=False) for name, column in columns.items()])
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+
+
+def _pieces(documents: _Documents, rows: int, length: int) -> tuple[npt.NDArray[np.int32], U32, U64, U32]:
+    """Documents cut at rows.
+
+    Returns:
+        `(offsets, starts, docs, continued)`: where the pieces of each row begin, shape (rows + 1,); where in its row
+        each piece starts, and its document, shape (pieces,); tokens of each row's first document that stand in
+        earlier rows, shape (rows,).
+    """
     lengths = np.concatenate(documents.lengths or [np.zeros(0, np.int64)])
     docs = np.concatenate(documents.docs or [np.zeros(0, np.uint64)])[lengths > 0]
     lengths = lengths[lengths > 0]
-    document_starts = np.cumsum(lengths) - lengths
-    row_starts = np.arange(rows, dtype=np.int64) * length
-    piece_starts = np.union1d(document_starts, row_starts)
-    piece_documents = np.searchsorted(document_starts, piece_starts, side="right") - 1
-    first = np.searchsorted(piece_starts, row_starts)
-    offsets = np.append(first, len(piece_starts)).astype(np.int32)
-    continued = row_starts - document_starts[piece_documents[first]]
-    pieces = pa.StructArray.from_arrays(
-        [pa.array((piece_starts % length).astype(np.uint32)), pa.array(docs[piece_documents])], fields=list(_PIECE)
-    )
-    values = pa.Array.from_buffers(
-        pa.from_numpy_dtype(documents.buffer.dtype), rows * length, [None, pa.py_buffer(documents.buffer)]
-    ).slice(0, rows * length)
-    item = pa.field("item", values.type, nullable=False)
-    kinds = [pa.list_(item, length), pa.list_(pa.field("item", _PIECE, nullable=False)), pa.uint32()]
-    columns = [
-        pa.Array.from_buffers(kinds[0], rows, [None], children=[values]),
-        pa.Array.from_buffers(kinds[1], rows, [None, pa.py_buffer(offsets)], children=[pieces]),
-        pa.array(continued.astype(np.uint32)),
-    ]
-    names = ("tokens", "documents", "continued")
-    schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in zip(names, kinds, strict=True)])
-    return pa.RecordBatch.from_arrays(columns, schema=schema), padding_tokens
+    begins = np.cumsum(lengths) - lengths
+    row_begins = np.arange(rows, dtype=np.int64) * length
+    following = np.searchsorted(begins, row_begins)
+    inside = np.append(begins, -1)[following] != row_begins
+    cut = following[inside]
+    starts = np.insert(begins, cut, row_begins[inside]) % length
+    continued = np.zeros(rows, np.uint32)
+    continued[inside] = row_begins[inside] - begins[cut - 1]
+    offsets = np.append(following + np.cumsum(inside) - inside, len(starts)).astype(np.int32)
+    return offsets, starts.astype(np.uint32), np.insert(docs, cut, docs[cut - 1]), continued
 
 
 class _Around:
     """A sink that keeps what stands before and after one buffer, and only notes that buffer itself."""
 
-    def __init__(self, address: int) -> None:
-        self._address = address
+    def __init__(self, token_data: Tokens) -> None:
+        self._place = (token_data.ctypes.data, token_data.nbytes)
         self.found = False
         self.before = bytearray()
         self.after = bytearray()
         self.closed = False
 
     def write(self, data: Any) -> int:
-        if isinstance(data, pa.Buffer) and data.address == self._address:
+        if isinstance(data, pa.Buffer) and (data.address, data.size) == self._place:
             self.found = True
         elif self.found:
             self.after += memoryview(data)
@@ -443,7 +451,7 @@ def _emit(sink: BinaryIO, batch: pa.RecordBatch, token_data: Tokens) -> None:
 
 def _around_tokens(batch: pa.RecordBatch, token_data: Tokens, padding: int) -> _Around:
     """The bytes of the file before and after the token data, which is left out unless it is empty."""
-    kept = _Around(token_data.ctypes.data)
+    kept = _Around(token_data)
     metadata = {_SEAL_KEY: BLANK_SEAL, _PADDING_KEY: b" " * padding}
     with pa.ipc.new_file(kept, batch.schema) as writer:
         writer.write_batch(batch, custom_metadata=metadata)

@@ -305,13 +305,13 @@ def _miscounts(path: Path, facts: dict[str, Any]) -> list[str]:
     documents = tokens = 0
     with path.open("rb") as file:
         while file.tell() < facts["data_bytes"]:
-            member = tarfile.TarInfo.frombuf(file.read(_RECORD), "ascii", "strict")
-            following = file.tell() + -(-member.size // _RECORD) * _RECORD
-            extension = member.name.partition(".")[2]
-            if extension == "tokens.npy":
+            header = file.read(_RECORD)
+            following = file.tell() + -(-int(header[124:135], 8) // _RECORD) * _RECORD
+            extension = header[:100].rstrip(b"\0").partition(b".")[2]
+            if extension == b"tokens.npy":
                 np.lib.format.read_magic(file)
                 tokens += math.prod(np.lib.format.read_array_header_1_0(file)[0])
-            documents += extension == "json"
+            documents += extension == b"json"
             file.seek(following)
     counted = {"documents": documents, "tokens": tokens}
     return [
