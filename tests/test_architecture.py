@@ -16,7 +16,7 @@ LAYERS = (
     ("errors",),
     ("kernel",),
     (
-        "arrow checksums columns cuts engine exchange files inputs manifest mixture pieces registry segments shuffle "
+        "arrow checksums columns cuts engine exchange files inputs json_rows manifest mixture pieces registry segments shuffle "
         "streams tokenizer_json"
     ).split(),
     ("dedup", "editors", "filters", "formats", "mixers", "readers", "tokenizers"),

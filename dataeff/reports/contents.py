@@ -132,9 +132,8 @@ def contents(finished: Finished) -> Contents:
 
 def _subtitle(manifest: Mapping[str, Any]) -> str:
     recipe = manifest.get("recipe") or {}
-    options = ", ".join(
-        f"{one_line(key, 40)} = {one_line(str(option), 60)}" for key, option in recipe.get("options", {}).items()
-    )
+    given = recipe.get("options", {}).items()
+    options = ", ".join(f"{one_line(key, 40)} = {one_line(str(option), 60)}" for key, option in given)
     name = f"Recipe {one_line(str(recipe['name']), 60)}" if recipe.get("name") else "A recipe without a name"
     return f"{name}{': ' + options if options else ''}"
 

@@ -1,8 +1,7 @@
 """`report.html`: one page that shows a corpus, and needs nothing but itself.
 
-Text of documents is hostile. Three things stand between it and the reader: whatever the
-template prints is made visible (`visible.py`) and escaped, and the page's own policy lets a browser run two scripts, named by their hash,
-and fetch nothing.
+Text of documents is hostile. What stands between it and the reader: the template makes visible and escapes all that
+it prints, and the page's own policy lets a browser run two scripts, named by their hash, and fetch nothing.
 """
 
 from __future__ import annotations

@@ -230,8 +230,11 @@ def _figure(**options: Any) -> Any:
 
 
 def _hover(plot: Any, tips: list[tuple[str, str]], renderers: Sequence[Any] = ()) -> None:
+    """Tell what is under the pointer; Bokeh escapes what it puts in place of `@column`."""
+    rows = [f'<span style="color:#646b75">{name}</span> {told}' if name else f"<b>{told}</b>" for name, told in tips]
+    shown = f'<div class="tip" style="font:13px/1.5 system-ui,sans-serif;color:#1c2024">{"<br>".join(rows)}</div>'
     chosen = {"renderers": list(renderers)} if renderers else {}
-    plot.add_tools(HoverTool(tooltips=tips, point_policy="follow_mouse", **chosen))
+    plot.add_tools(HoverTool(tooltips=shown, point_policy="follow_mouse", **chosen))
 
 
 def _short(rules: Sequence[str]) -> list[str]:

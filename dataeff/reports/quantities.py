@@ -9,9 +9,9 @@ _MINUS = "\N{MINUS SIGN}"
 
 def count(number: float) -> str:
     """A whole number: `12,345`; from ten million on `12.3 M`, `4.56 B`."""
-    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
-        if abs(number) >= size * (10 if unit == "M" else 1):
-            return f"{number / size:.3g} {unit}" if abs(number) < 1000 * size else f"{number / size:,.0f} {unit}"
+    for scale, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if number >= scale * (10 if unit == "M" else 0.9995):
+            return f"{number / scale:.{_places(number / scale)}f} {unit}"
     return f"{number:,.0f}"
 
 

@@ -27,7 +27,7 @@ from dataeff.kernel.newlines import normalise_newlines
 from dataeff.kernel.unicode import UNICODE_VERSION
 from dataeff.kernel.words import normal_form
 from dataeff.manifest import FileRecord, committed
-from dataeff.readers import Reject
+from dataeff.inputs import Reject
 from dataeff.stages import edit as edits
 from dataeff.stages import filter as filters
 from dataeff.stages.edit import Edit

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from dataeff import files
 from dataeff.arrow import CORE_NAMES, PART_SHIFT
+from dataeff.columns import unify
 from dataeff.errors import InputError, PlanError
-from dataeff.readers import InputFile, Reject, Rows, Slice
+from dataeff.inputs import InputFile, Reject, Rows, Slice
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -134,7 +135,7 @@ def find_inputs(read: Read, first_part: int) -> Inputs:
             f"{len(unreadable)} of {len(found)} input files cannot be read, the first: {unreadable[0].detail}; mend or "
             "leave them out, or raise `max_bad_share`"
         )
-    schema = files.unify(schemas)
+    schema = unify(schemas)
     if read.text_column not in schema.names and slices:
         raise InputError(
             f"no input file has the text column {read.text_column!r}; they have {', '.join(schema.names)}: "
