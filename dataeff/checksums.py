@@ -15,6 +15,7 @@ import google_crc32c
 import numpy as np
 
 from dataeff.arrow import U32
+from dataeff.errors import PlanError
 
 BLOCK_BYTES = 1 << 20
 SEAL_PREFIX = b"dataeff-seal-crc32c:"
@@ -74,10 +75,13 @@ def seal(data: bytes) -> bytes:
     """`data` with its one `BLANK_SEAL` filled in: the CRC-32C of `data` itself, blank seal included.
 
     Raises:
-        ValueError: `data` holds no blank seal, or several.
+        PlanError: `data` holds no seal, or several.
     """
-    if data.count(BLANK_SEAL) != 1:
-        raise ValueError(f"{data.count(BLANK_SEAL)} blank seals where there must be one")
+    if data.count(BLANK_SEAL) != 1 or data.count(SEAL_PREFIX) != 1:
+        raise PlanError(
+            f"a file must hold the text {SEAL_PREFIX.decode()!r} once, where its seal goes, but holds it "
+            f"{data.count(SEAL_PREFIX)} times: rename the source or column whose name contains it"
+        )
     return data.replace(BLANK_SEAL, _seal_text(crc32c(data)))
 
 

@@ -74,8 +74,7 @@ def to_batch(objects: Sequence[dict[str, Any]], schema: pa.Schema) -> tuple[pa.R
             rows.append({column.name: _held(value.get(column.name), column.type, column.name) for column in schema})
         except Unfit as unfit:
             bad.append((number, unfit))
-    arrays = [pa.array([row[column.name] for row in rows], column.type) for column in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema), bad
+    return pa.RecordBatch.from_struct_array(pa.array(rows, pa.struct(list(schema)))), bad
 
 
 def _held(value: Any, kind: pa.DataType, place: str) -> Any:

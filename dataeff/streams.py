@@ -161,13 +161,13 @@ def read_all(source: Source) -> bytes | None:
 
 def _gunzip(raw: Any) -> Iterator[bytes]:
     """Unpack members one after the other; zero bytes after the last are padding."""
-    unpacker, inside = zlib.decompressobj(31), False
+    unpacker, inside, members = zlib.decompressobj(31), False, 0
     while packed := raw.read(_READ_BYTES):
         while packed:
-            if not inside:
+            if members and not inside:
                 packed = packed.lstrip(b"\0")
-            if not packed:
-                break
+                if not packed:
+                    break
             inside = True
             try:
                 content = unpacker.decompress(packed, _READ_BYTES)
@@ -178,7 +178,7 @@ def _gunzip(raw: Any) -> Iterator[bytes]:
             packed = unpacker.unconsumed_tail
             if unpacker.eof:
                 packed = unpacker.unused_data
-                unpacker, inside = zlib.decompressobj(31), False
+                unpacker, inside, members = zlib.decompressobj(31), False, members + 1
     if inside:
         yield unpacker.flush()
         raise Damage("truncated_file", "the gzip data ends inside a member")

@@ -12,7 +12,7 @@ from dataeff.errors import FormatError
 from dataeff.pipeline import FILES, MANIFEST
 from dataeff.registry import member
 from dataeff.stages import documents, shard, survivors, tokenize, verdicts
-from dataeff.stages.tasks import read_outcome
+from dataeff.stages.tasks import committed_files
 
 
 def problems(directory: Path, engine: Engine) -> list[str]:
@@ -35,10 +35,7 @@ def problems(directory: Path, engine: Engine) -> list[str]:
     folders = [(directory / step, None) for step in (documents.STEP, verdicts.STEP, survivors.STEP, tokenize.STEP)]
     folders += [(directory / shard.STEP / name, name) for name in content["shards"]]
     for folder, form in folders:
-        for path in sorted(folder.glob("*.json")):
-            outcome = read_outcome(path) if path.name != MANIFEST else None
-            if outcome is not None:
-                checks += [(folder / name, record, form) for name, record in outcome[1].files.items()]
+        checks += [(path, record, form) for path, record in committed_files(folder)]
     found = sorted(engine.map(_check_file, checks))
     return [problem for _, mine in found for problem in mine] + _count_problems(content)
 

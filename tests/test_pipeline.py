@@ -98,7 +98,7 @@ def test_the_ledger_names_the_survivor_and_the_proof_of_every_removal(corpus, tm
 def test_extra_columns_survive_to_the_shards(corpus, tmp_path, engine):
     pipeline = Pipeline(Read(str(corpus)), Dedup(), Shard(TextParquet()))
     making.run_here(pipeline, tmp_path / "out", engine)
-    table = pa.concat_tables(pq.read_table(path) for path in sorted((tmp_path / "out/shards/text_parquet").glob("*")))
+    table = pq.read_table(tmp_path / "out/shards/text_parquet")
     ranks = {
         row["id"]: (row["rank"], row["kind"])
         for source, num, seed in (("web", 60, 1), ("books", 40, 2))

@@ -17,6 +17,9 @@ from dataeff.kernel.unicode import UNICODE_VERSION
 SCHEME = "affine32"
 """Permutation scheme of the signatures, as datasketch 2.x calls it; mixing schemes is an error."""
 
+_LEAST_DETECTION = 0.1
+"""Bands that find fewer of the pairs at the threshold are taken for a mistake, such as bands and rows swapped."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinHash:
@@ -59,7 +62,7 @@ class MinHash:
             if getattr(self, field) not in allowed:
                 raise PlanError.out_of_range(self, field, f"one of {', '.join(allowed)}")
         found = detection_probability(self.threshold, self.bands, self.rows)
-        if found < 0.5:
+        if found < _LEAST_DETECTION:
             raise PlanError(
                 f"{self.bands} bands of {self.rows} rows find only {found:.1%} of the pairs at similarity "
                 f"{self.threshold}: use more bands or fewer rows, or `MinHash.for_threshold({self.threshold})`"

@@ -92,7 +92,7 @@ class WebdatasetTar:
         for batch in batches:
             for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
                 piece = batch.slice(start, _ROWS_AT_ONCE)
-                for content, attributes in zip(_contents(piece, context.vocab_size), _attributes(piece), strict=True):
+                for content, attributes in zip(_contents(piece, context), _attributes(piece), strict=True):
                     key = f"{prefix}-{documents:09d}"
                     if isinstance(content, np.ndarray):
                         _add(blocks, f"{key}.tokens.npy", _npy(content))
@@ -140,17 +140,17 @@ class WebdatasetTar:
         return damaged or _miscounts(path, facts)
 
 
-def _contents(batch: pa.RecordBatch, vocab_size: int) -> Iterator[Any]:
+def _contents(batch: pa.RecordBatch, context: ShardContext) -> Iterator[Any]:
     """Token ids of each document as an array, or its text as bytes."""
     if "tokens" in batch.schema.names:
         lists = batch.column("tokens")
         offsets, values = lists.offsets.to_numpy().tolist(), lists.values.to_numpy()
-        dtype = token_dtype(vocab_size)
+        dtype = token_dtype(context.vocab_size)
         used = values[offsets[0] : offsets[-1]]
-        if len(used) and int(used.max()) >= vocab_size:
+        if len(used) and int(used.max()) >= context.vocab_size:
             raise FormatError(
-                f"token {int(used.max())} is outside the vocabulary of {vocab_size}: another tokenizer made it; "
-                "remove the folder `tokens` of the corpus and run the recipe again"
+                f"shard {context.name}: token {int(used.max())} is outside the vocabulary of {context.vocab_size}: "
+                "another tokenizer made it; remove the folder `tokens` of the corpus and run the recipe again"
             )
         for start, stop in itertools.pairwise(offsets):
             yield values[start:stop].astype(dtype, copy=False)

@@ -21,7 +21,7 @@ from dataeff.streams import input_errors, is_local, open_raw
 
 _MAGIC = b"ARROW1\0\0"
 _OLD_MAGIC = b"FEA1"
-_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError)
+_ERRORS = (pa.ArrowException, OSError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def _schema(file: InputFile, source: Any) -> pa.Schema:
     try:
         _to_first_message(source)
         return pa.ipc.read_schema(pa.ipc.read_message(source))
-    except (*_ERRORS, EOFError, pa.ArrowTypeError) as error:
+    except (*_ERRORS, EOFError) as error:
         raise InputError(
             f"{file.url} is not Arrow IPC ({error}); it must begin with a schema: copy it again, or leave it out"
         ) from error

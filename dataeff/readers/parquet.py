@@ -74,7 +74,7 @@ def _opened(file: InputFile, raw: Any) -> Any:
             buffer_size=_NEAR_READ_BYTES if is_local(file.url) else _FAR_READ_BYTES,
             page_checksum_verification=True,
         )
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise InputError(
@@ -95,7 +95,7 @@ def _group(parquet: Any, number: int, url: str, first: int, schema: pa.Schema, b
             for batch in parquet.iter_batches(_STEP_ROWS, [number], wanted, use_threads=False):
                 yield batch
                 done += batch.num_rows
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             problem = str(error)
 
     place = first

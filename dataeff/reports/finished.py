@@ -137,10 +137,11 @@ def _bounds(stated: dict[str, dict[str, Any]], parts: tuple[StoredPart, ...]) ->
 
 
 def _part(directory: Path, number: int, name: str) -> StoredPart:
-    path = directory / documents.STEP / f"{name}.json"
-    found = read_outcome(path)
+    found = read_outcome(directory / documents.STEP, name)
     if found is None:
-        raise FormatError(f"{path} is missing; run the recipe again with the same --out")
+        raise FormatError(
+            f"the manifest of {name} in {directory / documents.STEP} is missing; run the recipe again with the same --out"
+        )
     outcome = found[1]
     return StoredPart(
         folder=directory / documents.STEP,

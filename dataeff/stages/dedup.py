@@ -57,7 +57,8 @@ def _check_quality(dedup: Dedup, store: list[StoredPart]) -> None:
     known = [name for name in store[0].columns().column_names if "." in name]
     if dedup.quality is not None and dedup.quality not in known:
         raise PlanError(
-            f"Dedup(quality={dedup.quality!r}) names no signal; the filters of this recipe measure {', '.join(known) or 'none'}"
+            f"Dedup(quality={dedup.quality!r}) names no signal; the filters of this recipe measure "
+            f"{', '.join(known) or 'none'}"
         )
 
 

@@ -22,12 +22,12 @@ from dataeff import manifest
 from dataeff.arrow import I64, U32, U64, text_array, text_views, with_text
 from dataeff.dedup.minhash import MinHash
 from dataeff.errors import InputError
+from dataeff.inputs import Reject
 from dataeff.kernel.content import content_hashes
 from dataeff.kernel.newlines import normalise_newlines
 from dataeff.kernel.unicode import UNICODE_VERSION
 from dataeff.kernel.words import normal_form
 from dataeff.manifest import FileRecord, committed
-from dataeff.inputs import Reject
 from dataeff.stages import edit as edits
 from dataeff.stages import filter as filters
 from dataeff.stages.edit import Edit

@@ -23,7 +23,7 @@ from dataeff.registry import name_of
 from dataeff.shuffle import shuffle_keys
 from dataeff.stages.documents import StoredPart
 from dataeff.stages.survivors import Survivors
-from dataeff.stages.tasks import Context, Outcome, Task, commit_step, run_step
+from dataeff.stages.tasks import Context, Outcome, Task, commit_step, committed_step, run_step
 from dataeff.stages.tokenize import SOURCE_SHIFT, Tokens
 
 STEP = "shards"
@@ -83,8 +83,13 @@ def run(context: Context, shard: Shard, corpus: Corpus) -> dict[str, list[dict[s
             for file, record in outcome.files.items()
         ]
         shutil.rmtree(context.out / STEP / f"{name}-spill", ignore_errors=True)
-        commit_step(context, f"{STEP}/{name}", {"version": VERSION, "shards": written[name]})
+        commit_step(context, f"{STEP}/{name}", {"version": VERSION, "inputs": _inputs(tasks), "shards": written[name]})
     return written
+
+
+def _inputs(tasks: list[Task]) -> str:
+    """Of all that determines a format's shards."""
+    return manifest.fingerprint([task.fingerprint for task in tasks])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,8 +208,8 @@ def _mixed(context: Context, form: Format, corpus: Corpus) -> list[Task]:
             VERSION, form, [task.fingerprint for task in tasks], piece.context, low, high
         )
         shards.append(Task(name=piece.context.name, fingerprint=fingerprint, arguments=piece))
-    done = manifest.read(context.out / STEP / name_of(form) / "manifest.json")
-    if done is None or done.get("inputs") != manifest.fingerprint([task.fingerprint for task in shards]):
+    done = committed_step(context, f"{STEP}/{name_of(form)}")
+    if done is None or done.get("inputs") != _inputs(shards):
         run_step(context, step, tasks, _write_spill)
     return shards
 
@@ -270,10 +275,7 @@ def _copies(table: pa.Table | pa.RecordBatch, epochs: dict[str, float], seed: in
 
 def _write_shard(form: Format, folder: Path, piece: _Range | _PartCopy) -> Outcome:
     records: dict[str, FileRecord] = {}
-    if isinstance(piece, _Range):
-        batches = _range(piece)
-    else:
-        batches = _part_copy(piece)
+    batches = _range(piece) if isinstance(piece, _Range) else _part_copy(piece)
     with committed(folder / f"{piece.context.name}{form.suffix}", records) as sink:
         summary = form.write(cast("BinaryIO", sink), batches, piece.context)
     return Outcome(files=records, facts={**asdict(summary), "source": piece.context.source})

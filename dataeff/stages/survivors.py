@@ -20,7 +20,7 @@ from dataeff.manifest import FileRecord, committed
 from dataeff.stages import dedup as deduplication
 from dataeff.stages.dedup import Dedup
 from dataeff.stages.documents import StoredPart, columns_of, mapped
-from dataeff.stages.tasks import Context, Outcome, Task, commit_step, run_step
+from dataeff.stages.tasks import Context, Outcome, Task, commit_step, committed_step, run_step
 from dataeff.stages.verdicts import Verdicts
 
 STEP = "survivors"
@@ -77,7 +77,7 @@ def run(context: Context, dedup: Dedup | None, store: list[StoredPart], verdicts
     """Decide which documents stay; without a `Dedup` all that passed the filters do."""
     config = {**asdict(dedup), "limits": [greedy.SCAN_LIMIT, greedy.VERIFY_LIMIT]} if dedup else None
     whole = manifest.fingerprint(VERSION, config, [part.digest for part in store], verdicts.digests)
-    done = manifest.read(context.out / STEP / "manifest.json")
+    done = committed_step(context, STEP)
     decisions: list[Path] = []
     skipped = 0
     if done is not None and done.get("fingerprint") == whole:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +17,9 @@ from dataeff.errors import FormatError
 from dataeff.manifest import FileRecord
 
 RUN_LOG = "run_log.jsonl"
+_STEP_MANIFEST = "_manifest.json"
+_TASKS = "_tasks"
+"""Folder of the tasks' manifests; readers of data sets pass over names that begin so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +116,25 @@ def run_step(
 
 def commit_step(context: Context, step: str, facts: Mapping[str, Any]) -> None:
     """Commit the step as a whole: its manifest is the sign that every task is there."""
-    manifest.write(context.out / step / "manifest.json", facts)
+    manifest.write(context.out / step / _STEP_MANIFEST, facts)
+
+
+def committed_step(context: Context, step: str) -> dict[str, Any] | None:
+    """What `commit_step` wrote, or None."""
+    return manifest.read(context.out / step / _STEP_MANIFEST)
+
+
+def committed_files(folder: Path) -> Iterator[tuple[Path, FileRecord]]:
+    """Every file that a step's tasks committed, with what must be true of it."""
+    for path in sorted((folder / _TASKS).glob("*.json")):
+        found = read_outcome(folder, path.stem)
+        if found is not None:
+            yield from ((folder / name, record) for name, record in found[1].files.items())
+
+
+def remove_outcome(folder: Path, name: str) -> None:
+    """Remove a task's manifest, so that the task is not taken for done."""
+    (folder / _TASKS / f"{name}.json").unlink(missing_ok=True)
 
 
 def _log(context: Context, **entry: Any) -> None:
@@ -127,12 +148,13 @@ def _execute(folder: Path, function: Callable[[Path, Any], Outcome], task: Task)
     outcome = function(folder, task.arguments)
     content = {"fingerprint": task.fingerprint, "facts": outcome.facts}
     files = {name: dataclasses.asdict(record) for name, record in outcome.files.items()}
-    manifest.write(folder / f"{task.name}.json", {**content, "files": files})
+    manifest.write(folder / _TASKS / f"{task.name}.json", {**content, "files": files})
     return outcome, time.thread_time() - began_s
 
 
-def read_outcome(path: Path) -> tuple[str, Outcome] | None:
+def read_outcome(folder: Path, name: str) -> tuple[str, Outcome] | None:
     """A task's fingerprint and outcome from its manifest, or None where there is none."""
+    path = folder / _TASKS / f"{name}.json"
     found = manifest.read(path)
     if found is None:
         return None
@@ -144,7 +166,7 @@ def read_outcome(path: Path) -> tuple[str, Outcome] | None:
 
 
 def _committed_outcome(folder: Path, task: Task) -> Outcome | None:
-    found = read_outcome(folder / f"{task.name}.json")
+    found = read_outcome(folder, task.name)
     if found is None or found[0] != task.fingerprint:
         return None
     for name, record in found[1].files.items():
@@ -158,6 +180,6 @@ def _remove_strangers(folder: Path, names: set[str]) -> None:
     """Remove what an earlier run with other tasks, or a killed one, left in the step's folder."""
     if not folder.is_dir():
         return
-    for path in folder.iterdir():
-        if path.is_file() and path.name != "manifest.json" and path.name.partition(".")[0] not in names:
+    for path in [*folder.iterdir(), *(folder / _TASKS).glob("*")]:
+        if path.is_file() and path.name != _STEP_MANIFEST and path.name.partition(".")[0] not in names:
             path.unlink()

@@ -19,7 +19,7 @@ from dataeff.manifest import FileRecord, committed
 from dataeff.shuffle import fractions, shuffle_keys
 from dataeff.stages.documents import StoredPart, mapped
 from dataeff.stages.survivors import Survivors
-from dataeff.stages.tasks import Context, Outcome, Task, commit_step, run_step
+from dataeff.stages.tasks import Context, Outcome, Task, commit_step, committed_step, remove_outcome, run_step
 from dataeff.tokenizers import Encoder, Tokenizer, token_dtype
 
 STEP = "tokens"
@@ -132,7 +132,7 @@ def _prepare(
     inputs = [VERSION, context.seed, share, [part.digest for part in store], survivors.digests] if wanted else []
     fingerprint = manifest.fingerprint(VERSION, tokenizer, inputs)
     path = context.out / SAMPLE_STEP / "prepared.bin"
-    done = manifest.read(context.out / SAMPLE_STEP / "manifest.json")
+    done = committed_step(context, SAMPLE_STEP)
     if wanted and done is not None and done.get("fingerprint") == fingerprint and path.is_file():
         return path, done["digest"]
     tasks = [
@@ -152,7 +152,7 @@ def _prepare(
     commit_step(context, SAMPLE_STEP, {"version": VERSION, "fingerprint": fingerprint, "digest": digest})
     for task in tasks:
         (context.out / SAMPLE_STEP / f"{task.name}.arrow").unlink(missing_ok=True)
-        (context.out / SAMPLE_STEP / f"{task.name}.json").unlink(missing_ok=True)
+        remove_outcome(context.out / SAMPLE_STEP, task.name)
     return path, digest
 
 
