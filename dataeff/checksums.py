@@ -22,6 +22,8 @@ SEAL_PREFIX = b"dataeff-seal-crc32c:"
 BLANK_SEAL = SEAL_PREFIX + b"00000000"
 """Stands where a seal will be, with as many bytes."""
 
+REMEDY = "restore the shard from a copy, or remove it and run the recipe again (finished shards are not redone)"
+
 _READ_BYTES = 1 << 22
 
 
@@ -55,6 +57,16 @@ def file_block_checksums(path: Path, num_bytes: int, block_bytes: int = BLOCK_BY
     """CRC-32C of every block of the first `num_bytes` of a file, shape (blocks,), fewer where the file is shorter."""
     with path.open("rb") as file:
         return np.array([crc32c(block) for block in _blocks(file, num_bytes, block_bytes)], np.uint32)
+
+
+def damaged_blocks(path: Path, num_bytes: int, wanted: U32) -> list[str]:
+    """A sentence for each block of the first `num_bytes` of a file that has not the checksum in `wanted`."""
+    found = file_block_checksums(path, num_bytes)
+    return [
+        f"block {block} of {len(wanted)} (from byte {block * BLOCK_BYTES}) has the CRC-32C {found[block]:08x}, "
+        f"but {wanted[block]:08x} was written: it was damaged since; {REMEDY}"
+        for block in np.flatnonzero(found != wanted)
+    ]
 
 
 def to_hex(crcs: U32) -> str:

@@ -180,7 +180,8 @@ def _gunzip(raw: Any) -> Iterator[bytes]:
                 packed = unpacker.unused_data
                 unpacker, inside, members = zlib.decompressobj(31), False, members + 1
     if inside:
-        yield unpacker.flush()
+        if content := unpacker.flush():
+            yield content
         raise Damage("truncated_file", "the gzip data ends inside a member")
 
 

@@ -59,7 +59,7 @@ def write(
         kept = (verdict < 0) & np.array([document.copy_of is None for document in documents], bool)
         _write_part(out, f"part-{number:06d}", documents, bounds, verdict, kept)
         _count(funnel, documents, list(bounds), verdict, kept)
-    manifest.write(out / "documents" / "manifest.json", {"parts": [f"part-{n:06d}" for n in range(len(parts))]})
+    manifest.write(out / "documents" / "_manifest.json", {"parts": [f"part-{n:06d}" for n in range(len(parts))]})
     pq.write_table(pa.Table.from_pylist(removals, REMOVALS), out / "removals.parquet")
     pq.write_table(pa.Table.from_pylist(clusters, CLUSTERS), out / "clusters.parquet")
     pq.write_table(pa.Table.from_pylist([dict(row) for row in rejected], REJECTED), out / "rejected.parquet")
@@ -146,7 +146,7 @@ def _write_part(
         for batch in batches:
             writer.write_batch(batch)
     facts = {"text_bytes": {}, "batch_rows": [batch.num_rows for batch in batches]}
-    manifest.write(out / "documents" / f"{name}.json", {"fingerprint": "", "files": {}, "facts": facts})
+    manifest.write(out / "documents" / "_tasks" / f"{name}.json", {"fingerprint": "", "files": {}, "facts": facts})
     for step, array in (("verdicts", verdict), ("survivors", kept)):
         with committed(out / step / f"{name}.npy") as sink:
             np.lib.format.write_array(sink, array, allow_pickle=False)

@@ -35,7 +35,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataeff.arrow import I64, U32, U64
-from dataeff.checksums import BLANK_SEAL, BLOCK_BYTES, block_checksums, crc32c, from_hex, seal, seal_holds, to_hex
+from dataeff.checksums import (
+    BLANK_SEAL,
+    BLOCK_BYTES,
+    REMEDY,
+    block_checksums,
+    crc32c,
+    from_hex,
+    seal,
+    seal_holds,
+    to_hex,
+)
 from dataeff.errors import FormatError, PlanError
 from dataeff.formats import ShardContext, ShardSummary
 from dataeff.tokenizers import token_dtype
@@ -44,7 +54,6 @@ VERSION = 1
 ALIGNMENT_BYTES = 4096
 METADATA_KEY = b"dataeff"
 MAX_SHARD_TOKENS = 1 << 30
-REMEDY = "restore the shard from a copy, or remove it and run the recipe again (finished shards are not redone)"
 
 Tokens: TypeAlias = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 _SEAL_KEY, _PADDING_KEY = b"seal", b"padding"

@@ -26,22 +26,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dataeff.arrow import CORE, I64
-from dataeff.checksums import (
-    BLANK_SEAL,
-    BLOCK_BYTES,
-    BlockWriter,
-    file_block_checksums,
-    from_hex,
-    seal,
-    seal_holds,
-    to_hex,
-)
+from dataeff.checksums import BLANK_SEAL, REMEDY, BlockWriter, damaged_blocks, from_hex, seal, seal_holds, to_hex
 from dataeff.errors import PlanError
 from dataeff.formats import ShardContext, ShardSummary
 
 VERSION = 1
 COMPRESSIONS = ("zstd", "gzip", "brotli", "lz4", "snappy", "none")
-REMEDY = "restore the shard from a copy, or remove it and run the recipe again (finished shards are not redone)"
 
 _FIRST = ("id", "text", "source", "doc")
 _KEY, _SEAL_KEY = b"dataeff", b"dataeff-seal"
@@ -152,12 +142,7 @@ class TextParquet:
             return [f"it is version {version} of the format; this dataeff checks {VERSION}: use the one that wrote it"]
         if not seal_holds(footer, sealed):
             return [f"its footer is damaged: the seal is broken; {REMEDY}"]
-        wanted, found = from_hex(facts["block_crc32c"]), file_block_checksums(path, data_bytes)
-        damaged = [
-            f"block {block} of {len(wanted)} (from byte {block * BLOCK_BYTES}) has the CRC-32C {found[block]:08x}, "
-            f"but {wanted[block]:08x} was written: it was damaged since; {REMEDY}"
-            for block in np.flatnonzero(found != wanted)
-        ]
+        damaged = damaged_blocks(path, data_bytes, from_hex(facts["block_crc32c"]))
         return damaged or _miscounts(path, facts)
 
 

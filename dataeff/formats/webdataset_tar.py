@@ -35,23 +35,13 @@ import numpy as np
 import pyarrow as pa
 
 from dataeff.arrow import text_views
-from dataeff.checksums import (
-    BLANK_SEAL,
-    BLOCK_BYTES,
-    BlockWriter,
-    file_block_checksums,
-    from_hex,
-    seal,
-    seal_holds,
-    to_hex,
-)
+from dataeff.checksums import BLANK_SEAL, REMEDY, BlockWriter, damaged_blocks, from_hex, seal, seal_holds, to_hex
 from dataeff.errors import FormatError, PlanError
 from dataeff.formats import ShardContext, ShardSummary
 from dataeff.tokenizers import token_dtype
 
 VERSION = 1
 CHECKSUMS = "__checksums__"
-REMEDY = "restore the shard from a copy, or remove it and run the recipe again (finished shards are not redone)"
 
 _RECORD = tarfile.BLOCKSIZE
 _END = bytes(2 * _RECORD)
@@ -131,12 +121,7 @@ class WebdatasetTar:
             return [f"its member {CHECKSUMS} is damaged: the seal is broken; {REMEDY}"]
         if version != VERSION:
             return [f"it is version {version} of the format; this dataeff checks {VERSION}: use the one that wrote it"]
-        wanted, found = from_hex(facts["block_crc32c"]), file_block_checksums(path, data_bytes)
-        damaged = [
-            f"block {block} of {len(wanted)} (from byte {block * BLOCK_BYTES}) has the CRC-32C {found[block]:08x}, "
-            f"but {wanted[block]:08x} was written: it was damaged since; {REMEDY}"
-            for block in np.flatnonzero(found != wanted)
-        ]
+        damaged = damaged_blocks(path, data_bytes, from_hex(facts["block_crc32c"]))
         return damaged or _miscounts(path, facts)
 
 

@@ -89,7 +89,10 @@ class ArrowIpc:
         with input_errors(file.url):
             if file.num_bytes == 0:
                 raise InputError(f"{file.url} is empty; it must be an Arrow IPC file or stream: leave it out")
-            source = pa.memory_map(file.url) if is_local(file.url) else open_raw(file, self.storage_options)
+            if is_local(file.url):
+                source = pa.memory_map(file.url)
+            else:
+                source = pa.PythonFile(open_raw(file, self.storage_options), mode="r")
             with contextlib.closing(source):
                 yield source
 

@@ -17,7 +17,7 @@ from dataeff.errors import FormatError, PlanError
 from dataeff.filters import Bounds
 from dataeff.stages import documents, survivors, verdicts
 from dataeff.stages.documents import StoredPart
-from dataeff.stages.tasks import read_outcome
+from dataeff.stages.tasks import STEP_MANIFEST, read_outcome
 
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -116,7 +116,7 @@ def open_finished(directory: Path) -> Finished:
             f"{directory / MANIFEST} is of version {content.get('version')!r}; this dataeff reads version {VERSION}: "
             "run the recipe again with the same --out"
         )
-    steps = manifest.read(directory / documents.STEP / MANIFEST)
+    steps = manifest.read(directory / documents.STEP / STEP_MANIFEST)
     if steps is None:
         raise FormatError(
             f"{directory / documents.STEP} is gone, so no document can be shown; run the recipe again with the same "

@@ -17,7 +17,8 @@ from dataeff.errors import FormatError
 from dataeff.manifest import FileRecord
 
 RUN_LOG = "run_log.jsonl"
-_STEP_MANIFEST = "_manifest.json"
+STEP_MANIFEST = "_manifest.json"
+"""A step is committed when this is in its folder."""
 _TASKS = "_tasks"
 """Folder of the tasks' manifests; readers of data sets pass over names that begin so."""
 
@@ -116,12 +117,12 @@ def run_step(
 
 def commit_step(context: Context, step: str, facts: Mapping[str, Any]) -> None:
     """Commit the step as a whole: its manifest is the sign that every task is there."""
-    manifest.write(context.out / step / _STEP_MANIFEST, facts)
+    manifest.write(context.out / step / STEP_MANIFEST, facts)
 
 
 def committed_step(context: Context, step: str) -> dict[str, Any] | None:
     """What `commit_step` wrote, or None."""
-    return manifest.read(context.out / step / _STEP_MANIFEST)
+    return manifest.read(context.out / step / STEP_MANIFEST)
 
 
 def committed_files(folder: Path) -> Iterator[tuple[Path, FileRecord]]:
@@ -181,5 +182,5 @@ def _remove_strangers(folder: Path, names: set[str]) -> None:
     if not folder.is_dir():
         return
     for path in [*folder.iterdir(), *(folder / _TASKS).glob("*")]:
-        if path.is_file() and path.name != _STEP_MANIFEST and path.name.partition(".")[0] not in names:
+        if path.is_file() and path.name != STEP_MANIFEST and path.name.partition(".")[0] not in names:
             path.unlink()
