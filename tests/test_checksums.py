@@ -23,6 +23,7 @@ from dataeff.checksums import (
     seal_holds,
     to_hex,
 )
+from dataeff.errors import PlanError
 
 POLYNOMIAL = 0x82F63B78
 
@@ -110,8 +111,8 @@ def test_a_seal_holds_until_any_bit_is_flipped():
         assert not seal_holds(bytes(damaged), bytes(damaged[start : start + len(BLANK_SEAL)]))
 
 
-@pytest.mark.parametrize("data", [b"", b"no seal", BLANK_SEAL + BLANK_SEAL])
+@pytest.mark.parametrize("data", [b"", b"no seal", BLANK_SEAL * 2, BLANK_SEAL + b"a" + BLANK_SEAL[:-1] + b"1"])
 def test_there_must_be_one_place_for_a_seal(data):
-    with pytest.raises(ValueError, match="blank seals"):
+    with pytest.raises(PlanError, match="once, where its seal goes"):
         seal(data)
     assert not seal_holds(data, BLANK_SEAL)

@@ -95,6 +95,9 @@ def test_columns_of_the_input_may_be_of_many_types(form, tmp_path):
         "label": pa.array(["a", None, *(["b"] * (rows - 2))]).dictionary_encode(),
         "meta": pa.array([{"url": "u", "at": 5, "tags": ["x"]}, None] * (rows // 2)),
         "nothing": pa.nulls(rows),
+        "dotted.name": pa.array(range(rows), pa.uint8()),
+        "": pa.array([True, None] * (rows // 2)),
+        "漢/\x01": pa.array([[[1], None], None] * (rows // 2)),
     }
     data, summary = shards.written(form, [documents(form, **columns)])
     assert summary.documents == rows

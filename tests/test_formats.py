@@ -241,6 +241,22 @@ def test_a_token_shard_is_in_memory_once_while_it_is_written(tmp_path):
     assert np.array_equal(open_shard(path).tokens.reshape(8, -1), np.tile(tokens, (8, 1)))
 
 
+def test_a_row_may_hold_as_many_documents_as_tokens():
+    shard, summary = token_shard([[END]] * 10_000 + [[]] * 10_000, length=1024)
+    assert (summary.rows, summary.documents, summary.tokens) == (10, 20_000, 10_000)
+    assert shard.row_offsets.tolist() == [*range(0, 10_000, 1024), 10_000]
+    assert shard.docs.tolist() == list(range(10_000))
+    assert shard.starts.tolist() == [number % 1024 for number in range(10_000)]
+    assert not shard.continued.any()
+
+
+def test_a_name_that_holds_a_seal_is_refused_with_the_remedy():
+    source = "dataeff-seal-crc32c:01234567"
+    batch = shards.token_batch([[1]]).set_column(2, "source", pa.array([source]))
+    with pytest.raises(PlanError, match="rename the source"):
+        shards.written(ArrowTokens(), [batch], source=source)
+
+
 @pytest.mark.corpora
 def test_real_text_comes_back_from_token_rows(corpora, tmp_path):
     texts = pq.read_table(corpora / "xquad.parquet").column("text").to_pylist()
@@ -507,6 +523,37 @@ def test_counts_that_contradict_the_documents_are_told(form, module, member, mon
     [problem] = shards.problems(form, data, tmp_path)
     assert "counts 7 documents, but it holds 2" in problem
     assert member in problem
+
+
+@pytest.mark.parametrize("form", [TextParquet(compression="none", level=None), WebdatasetTar()])
+def test_damage_in_a_long_shard_is_named_by_block(form, tmp_path):
+    data, _ = shards.written(form, [shards.text_batch(["x" * 1_000_000] * 3)])
+    damaged = bytearray(data)
+    damaged[5] ^= 1
+    damaged[2 * BLOCK_BYTES + 7] ^= 128
+    found = shards.problems(form, bytes(damaged), tmp_path)
+    assert [problem.partition(" has the CRC-32C")[0] for problem in found] == [
+        "block 0 of 3 (from byte 0)",
+        f"block 2 of 3 (from byte {2 * BLOCK_BYTES})",
+    ]
+    assert shards.problems(form, data, tmp_path) == []
+
+
+@pytest.mark.corpora
+@pytest.mark.parametrize("corpus", ["gsm8k", "udhr2", "python_doc"])
+def test_real_text_comes_back_from_parquet_and_tar(corpora, tmp_path, corpus):
+    table = pq.read_table(corpora / f"{corpus}.parquet").slice(0, 2_000)
+    table = table.append_column("doc", pa.array(range(table.num_rows), pa.uint64()))
+    for form in (TextParquet(row_group_bytes=1 << 20), WebdatasetTar()):
+        data, summary = shards.written(form, table.to_batches(max_chunksize=300), source=None)
+        assert summary.documents == table.num_rows
+        assert shards.problems(form, data, tmp_path) == []
+        if form.suffix == ".tar":
+            samples = webdataset_samples(data, tmp_path)
+            found = [{**sample["json"], "text": sample["txt"]} for sample in samples]
+        else:
+            found = pq.read_table(io.BytesIO(data)).to_pylist()
+        assert found == table.to_pylist()
 
 
 @pytest.mark.parametrize("module", [text_parquet, webdataset_tar])
