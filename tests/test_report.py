@@ -308,7 +308,13 @@ def test_an_escape_sequence_becomes_one_mark() -> None:
 
 
 def test_numbers_read_as_people_write_them() -> None:
-    assert [quantities.count(n) for n in (0, 9_999_999, 12_345_678, 1.5e12)] == ["0", "9,999,999", "12.3 M", "1.5 T"]
+    assert [quantities.count(n) for n in (0, 9_999_999, 12_345_678, 999_999_999, 1.5e12)] == [
+        "0",
+        "9,999,999",
+        "12.3 M",
+        "1.00 B",
+        "1.50 T",
+    ]
     assert [quantities.size(n) for n in (0, 999, 1500, 123_456_789, 2.5e12)] == [
         "0 B",
         "999 B",
