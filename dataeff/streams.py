@@ -73,17 +73,23 @@ def input_errors(url: str) -> Iterator[None]:
         raise InputError(f"{url} cannot be read: {error}; check the storage, then run again") from error
 
 
-def open_raw(file: InputFile, storage_options: Mapping[str, Any]) -> Any:
+@contextlib.contextmanager
+def open_raw(file: InputFile, storage_options: Mapping[str, Any]) -> Iterator[Any]:
     """The file as it lies there, seekable, opened natively where it is local.
 
     Raises:
-        OSError: It cannot be opened.
+        InputError: It cannot be opened or read.
     """
-    if is_local(file.url):
-        return Path(file.url).open("rb")
-    import fsspec
+    with input_errors(file.url):
+        if is_local(file.url):
+            with Path(file.url).open("rb") as raw:
+                yield raw
+        else:
+            import fsspec
 
-    return fsspec.open(file.url, "rb", **storage_options).open()
+            system, path = fsspec.core.url_to_fs(file.url, **storage_options)  # lives as long as the file is in use
+            with contextlib.closing(system.open(path, "rb")) as raw:
+                yield raw
 
 
 @contextlib.contextmanager
@@ -93,7 +99,7 @@ def opened(file: InputFile, storage_options: Mapping[str, Any]) -> Iterator[Sour
     Raises:
         InputError: It cannot be opened or read.
     """
-    with input_errors(file.url), contextlib.closing(open_raw(file, storage_options)) as raw:
+    with open_raw(file, storage_options) as raw:
         yield Unpacked(raw, file.url) if is_compressed(file.url) else cast(Source, raw)
 
 

@@ -86,15 +86,14 @@ class ArrowIpc:
 
     @contextlib.contextmanager
     def _opened(self, file: InputFile) -> Iterator[Any]:
-        with input_errors(file.url):
-            if file.num_bytes == 0:
-                raise InputError(f"{file.url} is empty; it must be an Arrow IPC file or stream: leave it out")
-            if is_local(file.url):
-                source = pa.memory_map(file.url)
-            else:
-                source = pa.PythonFile(open_raw(file, self.storage_options), mode="r")
-            with contextlib.closing(source):
+        if file.num_bytes == 0:
+            raise InputError(f"{file.url} is empty; it must be an Arrow IPC file or stream: leave it out")
+        if is_local(file.url):
+            with input_errors(file.url), contextlib.closing(pa.memory_map(file.url)) as source:
                 yield source
+        else:
+            with open_raw(file, self.storage_options) as raw:
+                yield pa.PythonFile(raw, mode="r")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from dataeff.columns import batched, fit, nothing
 from dataeff.errors import InputError
 from dataeff.inputs import InputFile, Reject, Rows, Slice
-from dataeff.streams import input_errors, is_local, open_raw
+from dataeff.streams import is_local, open_raw
 
 _STEP_ROWS = 128
 """Rows decoded at a time. Sizes in the footer are of encoded data, and a dictionary may unfold to far more."""
@@ -33,7 +33,7 @@ class Parquet:
 
     def split(self, file: InputFile, target_bytes: int) -> list[Slice]:
         """See `Reader.split`; a slice is a run of row groups."""
-        with input_errors(file.url), open_raw(file, self.storage_options) as raw:
+        with open_raw(file, self.storage_options) as raw:
             footer = _opened(file, raw).metadata
             sizes = [footer.row_group(number).total_byte_size for number in range(footer.num_row_groups)]
         slices: list[Slice] = []
@@ -49,12 +49,12 @@ class Parquet:
 
     def schema(self, file: InputFile) -> pa.Schema:
         """See `Reader.schema`."""
-        with input_errors(file.url), open_raw(file, self.storage_options) as raw:
+        with open_raw(file, self.storage_options) as raw:
             return _opened(file, raw).schema_arrow.remove_metadata()
 
     def read(self, piece: Slice, schema: pa.Schema, batch_bytes: int) -> Iterator[Rows]:
         """See `Reader.read`."""
-        with input_errors(piece.file.url), open_raw(piece.file, self.storage_options) as raw:
+        with open_raw(piece.file, self.storage_options) as raw:
             parquet = _opened(piece.file, raw)
             first = sum(parquet.metadata.row_group(number).num_rows for number in range(piece.start))
             for number in range(piece.start, piece.stop):
