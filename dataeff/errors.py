@@ -3,6 +3,7 @@
     DataeffError
     ├── PlanError         a recipe, option or argument that cannot work; raised before any work starts
     ├── InputError        an input file, row or column that cannot be read as asked
+    │   └── EmptyError    the input holds nothing at all
     ├── FormatError       a file of ours that is damaged, of another version, or of another run
     ├── StorageError      the output cannot be written: disk full, no permission, a directory that is not ours
     └── MeasurementError  too little was measured to state a figure
@@ -28,6 +29,10 @@ class PlanError(DataeffError):
 
 class InputError(DataeffError):
     """An input file, row or column that cannot be read as asked."""
+
+
+class EmptyError(InputError):
+    """The input holds nothing at all."""
 
 
 class FormatError(DataeffError):

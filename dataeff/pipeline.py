@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dataeff import manifest
-from dataeff.errors import PlanError, StorageError
+from dataeff.errors import EmptyError, InputError, PlanError, StorageError
 from dataeff.stages import documents, mix, shard, survivors, tokenize, verdicts
 from dataeff.stages.dedup import Dedup
 from dataeff.stages.documents import StoredPart
@@ -95,8 +95,8 @@ def run(pipeline: Pipeline, context: Context, recipe: Mapping[str, Any] | None =
     created = claim(context.out)
     try:
         content = _run(pipeline, context)
-    except PlanError:
-        if created:
+    except (PlanError, InputError) as error:
+        if created and (isinstance(error, (PlanError, EmptyError)) or not (context.out / documents.STEP).exists()):
             shutil.rmtree(context.out, ignore_errors=True)
         raise
     content["recipe"] = dict(recipe or {})

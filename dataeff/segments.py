@@ -89,7 +89,8 @@ def per_row(flags: np.ndarray[tuple[int], np.dtype[np.bool_]] | I64, rows: I64) 
         rows: Row boundaries into the elements, shape (rows + 1,).
     """
     total = np.concatenate([[0], np.cumsum(flags, dtype=np.int64)])
-    return total[rows[1:]] - total[rows[:-1]]
+    sums: I64 = total[rows[1:]] - total[rows[:-1]]
+    return sums
 
 
 def share(part: I64 | F64, whole: I64 | F64) -> F64:

@@ -47,9 +47,10 @@ def _check_file(check: tuple[Path, manifest.FileRecord, str | None]) -> list[str
     found = manifest.record_of(path)
     if found.num_bytes != record.num_bytes:
         return [f"{path} has {found.num_bytes} bytes; its manifest says {record.num_bytes}"]
+    own = [f"{path}: {problem}" for problem in member("formats", form)().verify(path)] if form else []
     if found.crc32c != record.crc32c:
-        return [f"{path} has the CRC-32C {found.crc32c}; its manifest says {record.crc32c}"]
-    return [f"{path}: {problem}" for problem in member("formats", form)().verify(path)] if form else []
+        return [f"{path} has the CRC-32C {found.crc32c}; its manifest says {record.crc32c}", *own]
+    return own
 
 
 def _count_problems(content: dict[str, Any]) -> list[str]:

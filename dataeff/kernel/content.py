@@ -35,7 +35,7 @@ def content_hashes(data: U8, offsets: I64) -> U64:
 
 
 @njit(nogil=True, cache=True)
-def _content_hashes(data, offsets, unicode, content, out):  # type: ignore[no-untyped-def]
+def _content_hashes(data, offsets, unicode, content, out):
     for row in range(len(out)):
         end = _without_runs(data, offsets[row], offsets[row + 1], unicode, content)
         if end:
@@ -43,7 +43,7 @@ def _content_hashes(data, offsets, unicode, content, out):  # type: ignore[no-un
 
 
 @njit(nogil=True, cache=True)
-def _without_runs(data, start, stop, unicode, out):  # type: ignore[no-untyped-def]
+def _without_runs(data, start, stop, unicode, out):
     """Copy a row with white space runs as one space; returns where it ends, eight zeros after it."""
     at = 0
     gap = False
@@ -85,7 +85,7 @@ def _without_runs(data, start, stop, unicode, out):  # type: ignore[no-untyped-d
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _ascii_spaces(word):  # type: ignore[no-untyped-def]
+def _ascii_spaces(word):
     """The high bit of each of eight ASCII bytes that is white space: 9 to 13, 28 to 32."""
     tabs = (word + np.uint64(0x7777777777777777)) & ~(word + np.uint64(0x7272727272727272))
     blanks = (word + np.uint64(0x6464646464646464)) & ~(word + np.uint64(0x5F5F5F5F5F5F5F5F))
@@ -93,7 +93,7 @@ def _ascii_spaces(word):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _hash(content, end):  # type: ignore[no-untyped-def]
+def _hash(content, end):
     low = np.uint64(end) * np.uint64(0x9E3779B97F4A7C15)
     high = np.uint64(end) * np.uint64(0xC2B2AE3D27D4EB4F)
     for place in range(0, end, 8):

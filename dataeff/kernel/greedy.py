@@ -50,18 +50,10 @@ def decide(
         `(survivors, shared, skipped)`: the row of the kept document that decided, or -1 for a kept one; shingles
         shared with it; and the number of comparisons that the two limits left out.
     """
-    return _decide(  # type: ignore[no-any-return]
-        clusters,
-        content,
-        buckets,
-        signatures,
-        sets,
-        set_offsets,
-        threshold,
-        containment,
-        scan_limit,
-        verify_limit,
+    survivors, shared, skipped = _decide(
+        clusters, content, buckets, signatures, sets, set_offsets, threshold, containment, scan_limit, verify_limit
     )
+    return survivors, shared, int(skipped)
 
 
 @njit(nogil=True, cache=True)
@@ -76,7 +68,7 @@ def _decide(
     containment,
     scan_limit,
     verify_limit,
-):  # type: ignore[no-untyped-def]
+):
     documents, columns = buckets.shape
     num_perm = signatures.shape[1]
     survivors = np.full(documents, -1, np.int64)
@@ -121,7 +113,7 @@ def _decide(
 
 
 @njit(nogil=True, cache=True)
-def _candidates(row, buckets, head, following, stamp, found, scan_limit):  # type: ignore[no-untyped-def]
+def _candidates(row, buckets, head, following, stamp, found, scan_limit):
     """Distinct kept documents that share a band with `row`, into `found`."""
     columns = buckets.shape[1]
     num_found = 0
@@ -146,7 +138,7 @@ def _candidates(row, buckets, head, following, stamp, found, scan_limit):  # typ
 
 
 @njit(nogil=True, cache=True)
-def _rank(row, signatures, num_perm, found, near, ranked, num_found):  # type: ignore[no-untyped-def]
+def _rank(row, signatures, num_perm, found, near, ranked, num_found):
     """Order candidates by equal signature values, most first, as found among equals: a counting sort."""
     counts = np.zeros(num_perm + 2, np.int64)
     for place in range(num_found):
@@ -164,7 +156,7 @@ def _rank(row, signatures, num_perm, found, near, ranked, num_found):  # type: i
 
 
 @njit(nogil=True, cache=True)
-def _overlap(row, other, sets, set_offsets, threshold, containment):  # type: ignore[no-untyped-def]
+def _overlap(row, other, sets, set_offsets, threshold, containment):
     """Shingles that both have, or -1 as soon as the threshold is out of reach."""
     i, i_end = set_offsets[row], set_offsets[row + 1]
     j, j_end = set_offsets[other], set_offsets[other + 1]

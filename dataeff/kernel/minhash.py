@@ -62,7 +62,7 @@ def bands(signatures: U32, num_bands: int, rows_per_band: int) -> U64:
 
 
 @njit(nogil=True, cache=True)
-def _signatures(hashes, offsets, a, b, out):  # type: ignore[no-untyped-def]
+def _signatures(hashes, offsets, a, b, out):
     block = np.empty(BLOCK, np.uint32)
     for row in range(len(offsets) - 1):
         for start in range(offsets[row], offsets[row + 1], BLOCK):
@@ -72,7 +72,7 @@ def _signatures(hashes, offsets, a, b, out):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def lower(block, count, a, b, signature):  # type: ignore[no-untyped-def]
+def lower(block, count, a, b, signature):
     """Lower a signature by `block[:count]`, whose hashes are mixed in place by the finaliser of MurmurHash3."""
     for place in range(count):
         h = block[place]
@@ -90,7 +90,7 @@ def lower(block, count, a, b, signature):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _bands(signatures, rows_per_band, out):  # type: ignore[no-untyped-def]
+def _bands(signatures, rows_per_band, out):
     rows, num_bands = out.shape
     for row in range(rows):
         for band in range(num_bands):

@@ -30,7 +30,7 @@ def normalise_newlines(data: U8, offsets: I64) -> tuple[U8, I64, npt.NDArray[np.
 
 
 @njit(nogil=True, cache=True)
-def _has_carriage_return(data, start, stop):  # type: ignore[no-untyped-def]
+def _has_carriage_return(data, start, stop):
     found = False
     for place in range(start, stop):
         found |= data[place] == 13
@@ -38,7 +38,7 @@ def _has_carriage_return(data, start, stop):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _rewrite(data, offsets, out, bounds, changed):  # type: ignore[no-untyped-def]
+def _rewrite(data, offsets, out, bounds, changed):
     at = 0
     for row in range(len(changed)):
         for place in range(offsets[row], offsets[row + 1]):

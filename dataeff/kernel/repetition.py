@@ -57,7 +57,7 @@ def ngrams(hashes: U64, chars: I32, rows: I64, top: tuple[int, int], duplicate: 
 
 
 @njit(nogil=True, cache=True)
-def _repeated(hashes, chars, counted, rows, numbers, sums):  # type: ignore[no-untyped-def]
+def _repeated(hashes, chars, counted, rows, numbers, sums):
     most = 1
     for row in range(len(rows) - 1):
         most = max(most, rows[row + 1] - rows[row])
@@ -79,7 +79,7 @@ def _repeated(hashes, chars, counted, rows, numbers, sums):  # type: ignore[no-u
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _mask(count, size):  # type: ignore[no-untyped-def]
+def _mask(count, size):
     """Of a table twice as large as `count`, so that short rows stay in cache."""
     small = 16
     while small < 2 * count:
@@ -88,7 +88,7 @@ def _mask(count, size):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _find(key, keys, stamps, stamp, mask):  # type: ignore[no-untyped-def]
+def _find(key, keys, stamps, stamp, mask):
     """Where `key` stands, or the free slot for it. A slot of another stamp is free: nothing is ever cleared."""
     slot = np.int64((key ^ key >> np.uint64(31)) & mask)
     while stamps[slot] == stamp:
@@ -99,7 +99,7 @@ def _find(key, keys, stamps, stamp, mask):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _ngrams(hashes, chars, rows, top_low, top_high, low, high, size, tops, duplicates):  # type: ignore[no-untyped-def]
+def _ngrams(hashes, chars, rows, top_low, top_high, low, high, size, tops, duplicates):
     keys = np.empty(size, np.uint64)
     stamps = np.full(size, -1, np.int64)
     counts = np.empty(size, np.int32)
@@ -145,13 +145,13 @@ def _ngrams(hashes, chars, rows, top_low, top_high, low, high, size, tops, dupli
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _mixed(gram):  # type: ignore[no-untyped-def]
+def _mixed(gram):
     gram = (gram ^ gram >> np.uint64(32)) * _MIX
     return gram ^ gram >> np.uint64(29)
 
 
 @njit(nogil=True, cache=True)
-def _lengthen(hashes, start, num, n, grams, places, alive):  # type: ignore[no-untyped-def]
+def _lengthen(hashes, start, num, n, grams, places, alive):
     """Make n-grams of the (n - 1)-grams that are left, where a word follows; returns how many."""
     kept = 0
     for at in range(alive):
@@ -164,7 +164,7 @@ def _lengthen(hashes, start, num, n, grams, places, alive):  # type: ignore[no-u
 
 
 @njit(nogil=True, cache=True)
-def _count(grams, alive, keys, stamps, counts, slots, stamp, mask):  # type: ignore[no-untyped-def]
+def _count(grams, alive, keys, stamps, counts, slots, stamp, mask):
     for at in range(alive):
         key = _mixed(grams[at])
         slot, found = _find(key, keys, stamps, stamp, mask)
@@ -176,7 +176,7 @@ def _count(grams, alive, keys, stamps, counts, slots, stamp, mask):  # type: ign
 
 
 @njit(nogil=True, cache=True)
-def _keep_repeated(grams, places, alive, counts, slots):  # type: ignore[no-untyped-def]
+def _keep_repeated(grams, places, alive, counts, slots):
     """Only an n-gram that repeats can begin a longer one that does."""
     kept = 0
     for at in range(alive):
@@ -187,7 +187,7 @@ def _keep_repeated(grams, places, alive, counts, slots):  # type: ignore[no-unty
 
 
 @njit(nogil=True, cache=True)
-def _joined(chars, first, n, gap):  # type: ignore[no-untyped-def]
+def _joined(chars, first, n, gap):
     total = gap * (n - 1)
     for at in range(first, first + n):
         total += chars[at]

@@ -120,13 +120,13 @@ def word_hash(word: str) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _count_chars(data, offsets, counts):  # type: ignore[no-untyped-def]
+def _count_chars(data, offsets, counts):
     for row in range(len(counts)):
         counts[row] = _chars(data, offsets[row], offsets[row + 1])
 
 
 @njit(nogil=True, cache=True)
-def _chars(data, start, stop):  # type: ignore[no-untyped-def]
+def _chars(data, start, stop):
     count = 0
     for place in range(start, stop):
         count += data[place] & 0xC0 != 0x80
@@ -134,7 +134,7 @@ def _chars(data, start, stop):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _hash_span(data, start, length):  # type: ignore[no-untyped-def]
+def _hash_span(data, start, length):
     """64-bit hash of some bytes, eight at a time; never reads past the array."""
     state = np.uint64(length) * _SECOND
     while length >= 8:
@@ -155,7 +155,7 @@ def _hash_span(data, start, length):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _find_words(data, offsets, unicode, regex, rows, starts, lengths, chars, kinds, hashes):  # type: ignore[no-untyped-def]
+def _find_words(data, offsets, unicode, regex, rows, starts, lengths, chars, kinds, hashes):
     num = 0
     ascii_entry = np.int64(unicode.block[0]) << 8
     for row in range(len(offsets) - 1):
@@ -198,12 +198,12 @@ def _find_words(data, offsets, unicode, regex, rows, starts, lengths, chars, kin
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _kind(seen):  # type: ignore[no-untyped-def]
+def _kind(seen):
     return (HAS_ALPHABETIC if seen & ALPHABETIC else 0) | (HAS_CONTENT if seen & SYMBOL else 0)
 
 
 @njit(nogil=True, cache=True)
-def _count_lines(data, offsets, rows):  # type: ignore[no-untyped-def]
+def _count_lines(data, offsets, rows):
     num = 0
     for row in range(len(offsets) - 1):
         num += 1
@@ -214,7 +214,7 @@ def _count_lines(data, offsets, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _find_lines(data, offsets, unicode, starts, lengths, chars, kinds, hashes):  # type: ignore[no-untyped-def]
+def _find_lines(data, offsets, unicode, starts, lengths, chars, kinds, hashes):
     num = 0
     for row in range(len(offsets) - 1):
         begun = offsets[row]
@@ -229,7 +229,7 @@ def _find_lines(data, offsets, unicode, starts, lengths, chars, kinds, hashes): 
 
 
 @njit(nogil=True, cache=True)
-def _line_kind(data, start, stop, unicode):  # type: ignore[no-untyped-def]
+def _line_kind(data, start, stop, unicode):
     kind = 0
     last = _last_code_point(data, start, stop)
     if last >= 0 and _flags(unicode, last) & TERMINAL:
@@ -255,12 +255,12 @@ def _line_kind(data, start, stop, unicode):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _flags(unicode, code):  # type: ignore[no-untyped-def]
+def _flags(unicode, code):
     return np.int64(unicode.flags[np.int64(unicode.block[code >> 8]) << 8 | code & 255])
 
 
 @njit(nogil=True, cache=True)
-def _last_code_point(data, start, stop):  # type: ignore[no-untyped-def]
+def _last_code_point(data, start, stop):
     """The last code point of some bytes, or -1 where there are none."""
     place = stop - 1
     while place > start and data[place] & 0xC0 == 0x80:
@@ -272,7 +272,7 @@ def _last_code_point(data, start, stop):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _find_paragraphs(data, offsets, unicode, rows, starts, lengths, chars, hashes):  # type: ignore[no-untyped-def]
+def _find_paragraphs(data, offsets, unicode, rows, starts, lengths, chars, hashes):
     num = 0
     for row in range(len(offsets) - 1):
         place, stop = _stripped(data, offsets[row], offsets[row + 1], unicode)
@@ -293,7 +293,7 @@ def _find_paragraphs(data, offsets, unicode, rows, starts, lengths, chars, hashe
 
 
 @njit(nogil=True, cache=True)
-def _stripped(data, start, stop, unicode):  # type: ignore[no-untyped-def]
+def _stripped(data, start, stop, unicode):
     """Where the text without white space at its ends begins and stops."""
     while start < stop:
         code, length = decode(data, start, stop)

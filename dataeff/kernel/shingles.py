@@ -75,7 +75,7 @@ def shingle_sets(
 
 
 @njit(nogil=True, cache=True)
-def _sketch(data, offsets, unicode, scratch, chars, n, a, b, signatures, counts):  # type: ignore[no-untyped-def]
+def _sketch(data, offsets, unicode, scratch, chars, n, a, b, signatures, counts):
     units = np.empty(_ROOM + _FOLLOWING, np.uint64)
     hashes = np.empty(_ROOM + _FOLLOWING, np.uint64)
     short = np.empty(_ROOM + _FOLLOWING, np.uint32)
@@ -99,7 +99,7 @@ def _sketch(data, offsets, unicode, scratch, chars, n, a, b, signatures, counts)
 
 
 @njit(nogil=True, cache=True)
-def _all_shingles(data, offsets, row, unicode, scratch, chars, n, out):  # type: ignore[no-untyped-def]
+def _all_shingles(data, offsets, row, unicode, scratch, chars, n, out):
     """All shingle hashes of a row, in order, into `out`; returns how many there are."""
     units = np.empty(_ROOM + _FOLLOWING, np.uint64)
     hashes = np.empty(_ROOM + _FOLLOWING, np.uint64)
@@ -119,7 +119,7 @@ def _all_shingles(data, offsets, row, unicode, scratch, chars, n, out):  # type:
 
 
 @njit(nogil=True, cache=True)
-def _hash_units(scratch, place, end, units, count, chars):  # type: ignore[no-untyped-def]
+def _hash_units(scratch, place, end, units, count, chars):
     """Hash words or code points into `units[count:]` until they or the room end; returns place and count."""
     if not chars:
         return hash_words(scratch, place, end, units, count)
@@ -136,7 +136,7 @@ def _hash_units(scratch, place, end, units, count, chars):  # type: ignore[no-un
 
 
 @njit(nogil=True, cache=True)
-def _combine(units, count, n, hashes):  # type: ignore[no-untyped-def]
+def _combine(units, count, n, hashes):
     """Hash every `n` consecutive units; returns how many there are. Written so that the loops run many at a time."""
     made = count - n + 1
     if made <= 0:
@@ -154,7 +154,7 @@ def _combine(units, count, n, hashes):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _carry(units, count, n):  # type: ignore[no-untyped-def]
+def _carry(units, count, n):
     """Move the last `n - 1` units to the front, for shingles that go on in the next block; returns how many."""
     kept = min(count, n - 1)
     for at in range(kept):

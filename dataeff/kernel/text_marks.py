@@ -42,7 +42,7 @@ def count_marks(data: U8, offsets: I64) -> Marks:
 
 
 @njit(nogil=True, cache=True)
-def _count_marks(data, offsets, unicode, phrase, counts):  # type: ignore[no-untyped-def]
+def _count_marks(data, offsets, unicode, phrase, counts):
     for row in range(len(offsets) - 1):
         place, stop = offsets[row], offsets[row + 1]
         dots = 0
@@ -98,7 +98,7 @@ def _count_marks(data, offsets, unicode, phrase, counts):  # type: ignore[no-unt
 
 
 @njit(nogil=True, cache=True)
-def _follows(data, place, stop, phrase):  # type: ignore[no-untyped-def]
+def _follows(data, place, stop, phrase):
     """Whether an ASCII phrase in lower case stands at `place`, in any case."""
     if place + len(phrase) > stop:
         return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
+from typing import Literal
 
 import numpy as np
 from numba import njit
@@ -33,7 +34,9 @@ PADDING = 80
 GROWTH = 4
 """Folded words take at most so many times the bytes of the text: a three-byte letter of its own gets a separator."""
 
-_NO_TABLES = Tables(*(np.zeros(256, kind) for kind in (np.uint16, np.uint16, np.int32)), np.zeros((1, 3), np.uint32))
+_NO_TABLES = Tables(
+    np.zeros(256, np.uint16), np.zeros(256, np.uint16), np.zeros(256, np.int32), np.zeros((1, 3), np.uint32)
+)
 for _table in _NO_TABLES:
     _table.flags.writeable = False
 _HIGH = np.uint64(0x8080808080808080)
@@ -42,7 +45,7 @@ _FIRST = np.uint64(0x9E3779B97F4A7C15)
 _SECOND = np.uint64(0xD6E8FEB86659FD93)
 
 
-def normal_form(data: U8, offsets: I64, form: str) -> tuple[U8, I64]:
+def normal_form(data: U8, offsets: I64, form: Literal["NFC", "NFKC"]) -> tuple[U8, I64]:
     """Rows in a Unicode normal form.
 
     Nothing is copied unless a row fails the quick check of Unicode Standard Annex 15; only such rows are given to
@@ -80,7 +83,7 @@ def scratch(offsets: I64) -> U8:
 
 
 @njit(nogil=True, cache=True)
-def _is_ascii(data, start, stop):  # type: ignore[no-untyped-def]
+def _is_ascii(data, start, stop):
     bits = np.uint8(0)
     for place in range(start, stop):
         bits |= data[place]
@@ -88,7 +91,7 @@ def _is_ascii(data, start, stop):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _find_wrong(data, offsets, flag, unicode, wrong):  # type: ignore[no-untyped-def]
+def _find_wrong(data, offsets, flag, unicode, wrong):
     """Mark rows that may not be in the normal form that `flag` stands for; returns whether there is one."""
     for row in range(len(offsets) - 1):
         wrong[row] = _needs_normalising(data, offsets[row], offsets[row + 1], flag, unicode)
@@ -96,7 +99,7 @@ def _find_wrong(data, offsets, flag, unicode, wrong):  # type: ignore[no-untyped
 
 
 @njit(nogil=True, cache=True, inline="always")
-def decode(data, place, stop):  # type: ignore[no-untyped-def]
+def decode(data, place, stop):
     """Code point at `place` and its length in bytes; a byte that begins none is U+FFFD, one byte long."""
     lead = np.int64(data[place])
     if lead < 0x80:
@@ -113,7 +116,7 @@ def decode(data, place, stop):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _needs_normalising(data, start, stop, flag, unicode):  # type: ignore[no-untyped-def]
+def _needs_normalising(data, start, stop, flag, unicode):
     last = 0
     place = start
     while place < stop:
@@ -135,7 +138,7 @@ def _needs_normalising(data, start, stop, flag, unicode):  # type: ignore[no-unt
 
 
 @njit(nogil=True, cache=True, inline="always")
-def encode(code, out, at):  # type: ignore[no-untyped-def]
+def encode(code, out, at):
     """Write a code point as UTF-8 from `at` on; returns where it ends."""
     if code < 0x80:
         out[at] = code
@@ -157,7 +160,7 @@ def encode(code, out, at):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _fold_eight(word):  # type: ignore[no-untyped-def]
+def _fold_eight(word):
     """Eight ASCII bytes folded: lower case; zero for all but letters, digits and the underscore."""
     upper = (word + np.uint64(0x3F3F3F3F3F3F3F3F)) & ~(word + np.uint64(0x2525252525252525)) & _HIGH
     lower = word | upper >> np.uint64(2)
@@ -169,7 +172,7 @@ def _fold_eight(word):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def fold_words(data, start, stop, unicode, out):  # type: ignore[no-untyped-def]
+def fold_words(data, start, stop, unicode, out):
     """Write the row's folded words into `out`, zeros between them; returns where they end.
 
     Args:
@@ -216,7 +219,7 @@ def fold_words(data, start, stop, unicode, out):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _put(code, unicode, out, at, alone):  # type: ignore[no-untyped-def]
+def _put(code, unicode, out, at, alone):
     """Write one folded code point; `alone` says that the word before is a letter of its own."""
     kind = unicode.flags[np.int64(unicode.block[code >> 8]) << 8 | code & 255] & CLASS_MASK
     if kind == SEPARATOR:
@@ -229,7 +232,7 @@ def _put(code, unicode, out, at, alone):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def hash_words(words, place, end, hashes, count):  # type: ignore[no-untyped-def]
+def hash_words(words, place, end, hashes, count):
     """Hash words from `place` on into `hashes[count:]`, until the words or the room end.
 
     Args:
@@ -266,7 +269,7 @@ def hash_words(words, place, end, hashes, count):  # type: ignore[no-untyped-def
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _filled(words, place):  # type: ignore[no-untyped-def]
+def _filled(words, place):
     """A bit for each of 64 bytes that is not zero."""
     bits = np.uint64(0)
     for part in range(8):
@@ -277,7 +280,7 @@ def _filled(words, place):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _hash_word(words, begun, length):  # type: ignore[no-untyped-def]
+def _hash_word(words, begun, length):
     """64-bit hash of a word, eight bytes at a time; zeros fill the last eight."""
     state = np.uint64(0)
     while length > 8:

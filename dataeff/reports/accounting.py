@@ -177,7 +177,7 @@ def cost(directory: Path) -> Cost | None:
     for line in lines:
         try:
             entry = json.loads(line)
-            name = entry["step"].partition("/")[0]
+            name = _step_name(entry["step"])
             before = steps.get(name, StepCost(step=name))
             steps[name] = StepCost(
                 step=name,
@@ -191,6 +191,11 @@ def cost(directory: Path) -> Cost | None:
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return Cost(runs=len(runs), steps=tuple(steps.values())) if steps else None
+
+
+def _step_name(step: str) -> str:
+    """Phases of a step count as the step, but each format of shards on its own."""
+    return step.removesuffix("-spill") if step.startswith("shards/") else step.partition("/")[0]
 
 
 def _amount(entry: Mapping[str, int]) -> Amount:

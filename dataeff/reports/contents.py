@@ -27,7 +27,11 @@ DUPLICATE_SAMPLES = 3
 REJECT_SAMPLES = 12
 EXCERPT_CHARACTERS = 700
 OTHERS = "others"
-_SIMILARITY = (("near the threshold", 0.0, 0.9), ("close", 0.9, 0.99), ("equal or nearly", 0.99, 1.0))
+_SIMILARITY = (
+    ("Jaccard below 0.9", 0.0, 0.9),
+    ("Jaccard 0.9 to 0.99", 0.9, 0.99),
+    ("Jaccard 0.99 and above", 0.99, 1.0),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +126,7 @@ def contents(finished: Finished) -> Contents:
         unit=manifest["unit"],
         rejected=manifest["funnel"]["rejected"],
         reject_samples=tuple(rejected(finished, REJECT_SAMPLES)),
-        edited=manifest["funnel"]["edited"],
+        edited={name: number for name, number in manifest["funnel"]["edited"].items() if number},
         newlines=sum(manifest["funnel"]["newlines"].values()),
         cost=took,
         stages=tuple(stage_text(stage) for stage in manifest["stages"]),

@@ -48,6 +48,14 @@ def difference(removed: str, survivor: str) -> Difference:
     start = max(0, same - 2 * _CONTEXT_WORDS)
     mine, other = left[start : start + 2 * _MAX_WORDS], right[start : start + 2 * _MAX_WORDS]
     blocks = difflib.SequenceMatcher(None, mine, other, autojunk=False).get_opcodes()
+    if (
+        len(blocks) > 1
+        and blocks[-1][0] != "equal"
+        and (len(left) > start + len(mine) or len(right) > start + len(other))
+    ):
+        # What ends one side may stand behind the end of the other: it is cut, not different.
+        mine, other = mine[: blocks[-1][1]], other[: blocks[-1][3]]
+        blocks.pop()
     return Difference(
         removed=_pieces(mine, [(tag, low, high) for tag, low, high, _, _ in blocks], start, len(left)),
         survivor=_pieces(other, [(tag, low, high) for tag, _, _, low, high in blocks], start, len(right)),

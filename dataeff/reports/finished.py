@@ -140,7 +140,8 @@ def _part(directory: Path, number: int, name: str) -> StoredPart:
     found = read_outcome(directory / documents.STEP, name)
     if found is None:
         raise FormatError(
-            f"the manifest of {name} in {directory / documents.STEP} is missing; run the recipe again with the same --out"
+            f"the manifest of {name} in {directory / documents.STEP} is missing; run the recipe again with the same "
+            "--out"
         )
     outcome = found[1]
     return StoredPart(

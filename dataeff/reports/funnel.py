@@ -114,9 +114,8 @@ def _print_notes(console: Console, finished: Finished) -> None:
         notes.append(f"not readable: {count(rejects)} rows or files ({reasons})")
     if changed := sum(funnel["newlines"].values()):
         notes.append(f"line ends normalised in {count(changed)} documents")
-    if funnel["edited"]:
-        edits = ", ".join(f"{one_line(name, 60)} {count(num)}" for name, num in funnel["edited"].items())
-        notes.append(f"removed or masked inside documents: {edits}")
+    if edits := [f"{one_line(name, 60)} {count(num)}" for name, num in funnel["edited"].items() if num]:
+        notes.append(f"removed or masked inside documents: {', '.join(edits)}")
     if skipped := finished.content.get("skipped_comparisons"):
         notes.append(f"comparisons that the dedup's limits left out: {count(skipped)}")
     if notes:

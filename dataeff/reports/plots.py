@@ -178,7 +178,7 @@ def overlap(counts: Mapping[tuple[str, str], int], names: Sequence[str]) -> Any:
             source=source,
         )
     plot.xaxis.major_label_orientation = 0.9 if len(names) > 3 else 0
-    plot.xaxis.axis_label, plot.yaxis.axis_label = "source of the kept document", "source of the removed one"
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "kept in", "removed from"
     plot.grid.grid_line_color = None
     _hover(plot, [("removed from", "@removed"), ("kept in", "@kept"), ("documents", "@documents")], renderers=[cell])
     return plot

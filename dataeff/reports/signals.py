@@ -28,7 +28,7 @@ class Distribution:
     edges: F64
     """Edges of the bins, shape (bins + 1,). Values outside are counted in the first or last bin."""
     logarithmic: bool
-    """The edges are even in the logarithm; zeros are in the first bin."""
+    """The edges are even in the logarithm; where there are zeros, the first bin is theirs."""
     whole: bool
     """Every value is a whole number with a bin of its own, edges half way between."""
     all_documents: I64
@@ -60,6 +60,8 @@ class Distribution:
             return None
         if self.whole:
             threshold = (math.ceil(threshold) if side < 0 else math.floor(threshold)) + 0.5 * side
+        if self.logarithmic and self.low == 0 and 0 <= threshold < self.edges[1] and (side > 0 or threshold > 0):
+            threshold = float(self.edges[1])
         return threshold if self.edges[0] <= threshold <= self.edges[-1] else None
 
 
@@ -144,7 +146,10 @@ def _range(sample: F64, low: float, high: float, bounds: Bounds) -> _Range:
     if logarithmic:
         start = min([small, *(edge for edge in thresholds if small / 20 <= edge < small)]) / 1.3
         stop = max([last, *(edge for edge in thresholds if last < edge <= last * 20)]) * 1.3
-        return _Range(np.geomspace(start, stop, NUM_BINS + 1), logarithmic, False, low, median, high)
+        edges = np.geomspace(start, stop, NUM_BINS + (low > 0))
+        if low == 0:
+            edges = np.concatenate([edges[:1] ** 2 / edges[1], edges])
+        return _Range(edges, logarithmic, False, low, median, high)
     spread = max(last - first, usual_high - usual_low, 1e-9)
     start = min([first, *(edge for edge in thresholds if first - 4 * spread <= edge < first)])
     stop = max([last, *(edge for edge in thresholds if last < edge <= last + 4 * spread)])

@@ -21,7 +21,7 @@ import pyarrow as pa
 from dataeff import manifest
 from dataeff.arrow import I64, U32, U64, text_array, text_views, with_text
 from dataeff.dedup.minhash import MinHash
-from dataeff.errors import InputError
+from dataeff.errors import EmptyError, InputError
 from dataeff.inputs import Reject
 from dataeff.kernel.content import content_hashes
 from dataeff.kernel.newlines import normalise_newlines
@@ -71,6 +71,11 @@ class StoredPart:
         """MinHash signatures, memory-mapped, shape (rows, num_perm)."""
         loaded: U32 = np.load(self.folder / f"{self.name}.signatures.npy", mmap_mode="r", allow_pickle=False)
         return loaded
+
+    def no_text(self) -> pa.RecordBatch:
+        """A batch of no rows with the columns of `text_batches`."""
+        with pa.OSFile(str(self.folder / f"{self.name}.text.arrow")) as file:
+            return pa.RecordBatch.from_pylist([], schema=pa.ipc.open_file(file).schema)
 
     def text_batches(
         self, rows: npt.NDArray[np.bool_], *, text_only: bool = False
@@ -162,7 +167,7 @@ def run(
     unreadable = [reject for _, inputs in found for reject in inputs.unreadable]
     num_documents = sum(sum(outcome.facts["documents"].values()) for outcome in outcomes)
     if num_documents == 0:
-        raise InputError(
+        raise EmptyError(
             f"{sum(inputs.num_files for _, inputs in found)} input files hold no document that can be read; "
             "look at the input, and at `Read(text_column=...)`"
         )

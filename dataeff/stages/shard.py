@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dataeff import exchange, manifest
@@ -21,7 +22,7 @@ from dataeff.manifest import FileRecord, committed
 from dataeff.mixture import copies
 from dataeff.registry import name_of
 from dataeff.shuffle import shuffle_keys
-from dataeff.stages.documents import StoredPart
+from dataeff.stages.documents import StoredPart, mapped
 from dataeff.stages.survivors import Survivors
 from dataeff.stages.tasks import Context, Outcome, Task, commit_step, committed_step, run_step
 from dataeff.stages.tokenize import SOURCE_SHIFT, Tokens
@@ -226,45 +227,42 @@ class _Spill:
 def _write_spill(folder: Path, job: _Spill) -> Outcome:
     """All copies of the part's documents, sorted by a key a copy, for the shards to pick their ranges from."""
     if job.tokens is not None:
-        table = pa.ipc.open_file(pa.memory_map(str(job.tokens))).read_all()
-        pieces = [table.drop_columns(["key"])] if table.num_rows else []
+        batches = mapped(job.tokens).combine_chunks().to_batches()
     else:
-        pieces = [pa.Table.from_batches([batch]) for batch in _text_documents(job.part, np.load(job.kept))]
+        batches = list(_text_documents(job.part, np.load(job.kept)))
     spilled = []
-    for piece in pieces:
-        piece = piece.combine_chunks()
-        ids = piece.column("id").chunk(0)
-        wanted = _copies(piece, job.epochs, job.seed)
+    for batch in batches:
+        wanted = _copies(batch, job.epochs, job.seed)
+        named = batch.select([name for name in batch.schema.names if name != "key"])
         for copy in range(int(wanted.max(initial=0))):
             chosen = pa.array(wanted > copy)
-            keys = pa.array(shuffle_keys(ids, job.seed, copy)).filter(chosen)
-            spilled.append(piece.filter(chosen).add_column(0, "key", keys))
+            keys = pa.array(shuffle_keys(batch.column("id"), job.seed, copy)).filter(chosen)
+            spilled.append(pa.Table.from_batches([named.filter(chosen)]).add_column(0, "key", keys))
     table = pa.concat_tables(spilled) if spilled else pa.table({"key": pa.array([], pa.uint64())})
     records: dict[str, FileRecord] = {}
     exchange.write_table(folder / f"{job.part.name}.arrow", table, records)
     return Outcome(files=records)
 
 
-def _text_documents(part: StoredPart, kept: Any) -> Iterator[pa.RecordBatch]:
+def _text_documents(part: StoredPart, kept: npt.NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
     """Document batches of the chosen rows."""
-    columns = part.columns()
     for rows, batch in part.text_batches(kept):
-        names = columns.select(["id", "source"]).take(pa.array(rows)).combine_chunks()
-        docs = (np.uint64(part.number) << np.uint64(PART_SHIFT)) + rows.astype(np.uint64)
-        made = [pa.array(docs), *(names.column(name).chunk(0) for name in ("id", "source")), *batch.columns]
-        yield pa.RecordBatch.from_arrays(made, names=["doc", "id", "source", *batch.schema.names])
+        yield _as_documents(part, rows, batch)
 
 
-def _copies(table: pa.Table | pa.RecordBatch, epochs: dict[str, float], seed: int) -> Any:
+def _as_documents(part: StoredPart, rows: npt.NDArray[np.intp], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Stored text with the columns that name it."""
+    named = part.columns().select(["id", "source"]).take(pa.array(rows)).combine_chunks()
+    docs = (np.uint64(part.number) << np.uint64(PART_SHIFT)) + rows.astype(np.uint64)
+    names = [column.combine_chunks() for column in named.columns]
+    made = [pa.array(docs), *names, *batch.columns]
+    return pa.RecordBatch.from_arrays(made, names=["doc", *named.column_names, *batch.schema.names])
+
+
+def _copies(batch: pa.RecordBatch, epochs: dict[str, float], seed: int) -> npt.NDArray[np.int32]:
     """How often each document is seen, shape (rows,)."""
-    source = (
-        pa.chunked_array(table.column("source")).combine_chunks()
-        if isinstance(table, pa.Table)
-        else table.column("source")
-    )
-    coded = source.dictionary_encode()
-    ids = table.column("id").combine_chunks() if isinstance(table, pa.Table) else table.column("id")
-    keys = shuffle_keys(ids, seed)
+    coded = batch.column("source").dictionary_encode()
+    keys = shuffle_keys(batch.column("id"), seed)
     wanted = np.zeros(len(keys), np.int32)
     numbers = coded.indices.to_numpy()
     for number, name in enumerate(coded.dictionary.to_pylist()):
@@ -287,6 +285,8 @@ def _range(piece: _Range) -> Iterator[pa.RecordBatch]:
 
 
 def _part_copy(piece: _PartCopy) -> Iterator[pa.RecordBatch]:
+    # A part without survivors still tells which columns there are.
+    yield _as_documents(piece.part, np.zeros(0, np.intp), piece.part.no_text())
     for batch in _text_documents(piece.part, np.load(piece.kept)):
         chosen = _copies(batch, piece.epochs, piece.seed) > piece.copy
         if chosen.any():
