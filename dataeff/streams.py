@@ -175,9 +175,11 @@ def _gunzip(raw: Any) -> Iterator[bytes]:
                 if not packed:
                     break
             inside = True
+            before = unpacker.copy()
             try:
                 content = unpacker.decompress(packed, _READ_BYTES)
             except zlib.error as error:
+                yield from _salvaged(before, packed)
                 raise Damage("damaged_file", f"not sound gzip: {error}") from error
             if content:
                 yield content
@@ -189,6 +191,14 @@ def _gunzip(raw: Any) -> Iterator[bytes]:
         if content := unpacker.flush():
             yield content
         raise Damage("truncated_file", "the gzip data ends inside a member")
+
+
+def _salvaged(unpacker: Any, packed: bytes) -> Iterator[bytes]:
+    """What can be unpacked before the byte at which the unpacker fails."""
+    with contextlib.suppress(zlib.error):
+        for at in range(len(packed)):
+            if content := unpacker.decompress(packed[at : at + 1]):
+                yield content
 
 
 def _unzstd(raw: Any) -> Iterator[bytes]:

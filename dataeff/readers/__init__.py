@@ -29,7 +29,7 @@ class Reader(Protocol):
     def split(self, file: InputFile, target_bytes: int) -> list[Slice]:
         """Cut a file into slices of about `target_bytes` of content, in order; one where it cannot be cut.
 
-        A file without a row gives no slice.
+        A file without a row may give no slice.
 
         Raises:
             InputError: The file cannot be opened as this format at all.

@@ -208,7 +208,7 @@ def _parsed_at_once(block: bytes, data: U8, starts: I64, stops: I64, schema: pa.
 def _sample(source: Source, file: InputFile) -> Iterator[bytes]:
     """Lines of the first megabyte, one at least, and of a big plain file also from the middle and the end."""
     ranges: list[tuple[int, int | None]] = [(0, _SAMPLE_BYTES)]
-    if not is_compressed(file.url) and file.num_bytes > 4 * _SAMPLE_BYTES:
+    if not is_compressed(file.url) and file.num_bytes > 2 * _SAMPLE_BYTES:
         ranges += [(at, at + _SAMPLE_BYTES // 4) for at in (file.num_bytes // 2, file.num_bytes - _SAMPLE_BYTES // 4)]
     for start, stop in ranges:
         if start:

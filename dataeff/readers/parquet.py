@@ -43,7 +43,7 @@ class Parquet:
                 slices.append(Slice(file=file, start=start, stop=number, num_bytes=size))
                 start, size = number, 0
             size += group_bytes
-        if sizes:
+        if size:
             slices.append(Slice(file=file, start=start, stop=len(sizes), num_bytes=size))
         return slices
 
