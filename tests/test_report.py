@@ -20,8 +20,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dataeff import Dedup, Filter, Mix, Pipeline, Read, Shard, Tokenize
+from dataeff.engine import Engine
 from dataeff.errors import FormatError, PlanError
-from dataeff.filters import Bounds
+from dataeff.filters import Bounds, GopherQuality, Length
+from dataeff.formats import ArrowTokens
+from dataeff.mixers import Natural
 from dataeff.reports import clusters, quantities
 from dataeff.reports.accounting import Amount, by_reason, cost, fates, mixture, total, with_others
 from dataeff.reports.clusters import cluster_facts, overlap
@@ -32,7 +36,8 @@ from dataeff.reports.samples import dropped_by, duplicates, rejected
 from dataeff.reports.signals import distributions
 from dataeff.reports.stage_text import stage_text
 from dataeff.reports.visible import excerpt, one_line, visible
-from tests import finished_corpus
+from dataeff.tokenizers import Utf8Bytes
+from tests import finished_corpus, making
 from tests.finished_corpus import HOSTILE, Document
 
 RULES = {
@@ -163,6 +168,20 @@ def test_a_signal_that_judged_nothing_has_no_distribution(tmp_path: Path) -> Non
     write_report(out)
 
 
+def test_zeros_have_a_bin_of_their_own_on_a_logarithmic_axis_and_a_threshold_of_zero_is_beside_it(
+    tmp_path: Path,
+) -> None:
+    values = [0.0] * 40 + [float(2**power) for power in range(12)]
+    documents = [Document(id=str(n), text="a", signals={"c4.brackets": value}) for n, value in enumerate(values)]
+    out = finished_corpus.write(tmp_path / "out", [documents], {"c4.brackets": Bounds(high=0)})
+    (shown,) = distributions(open_finished(out))
+    assert shown.logarithmic
+    assert shown.all_documents[0] == 40
+    assert shown.kept_documents.sum() == shown.kept_documents[0] == 40
+    assert shown.cuts == (None, shown.edges[1])
+    assert 0 < shown.edges[1] < 1
+
+
 @pytest.mark.parametrize("rows_in_memory", [1 << 23, 5])
 def test_clusters_are_counted_right_in_one_pass_or_many(
     corpus: Path, rows_in_memory: int, monkeypatch: pytest.MonkeyPatch
@@ -285,6 +304,14 @@ def test_a_difference_far_inside_long_texts_is_found_and_short() -> None:
     assert [piece.text for piece in shown.survivor if piece.differs] == ["new"]
     assert shown.removed[0].text == "… "
     assert sum(len(piece.text) for piece in shown.removed) < 2000
+
+
+def test_what_an_insertion_moves_out_of_the_window_is_not_marked() -> None:
+    words = [f"word{number}" for number in range(2000)]
+    shown = difference(" ".join(words), " ".join(["new", "words", *words]))
+    assert not any(piece.differs for piece in shown.removed)
+    assert [piece.text for piece in shown.survivor if piece.differs] == ["new words "]
+    assert shown.removed[-1].text.endswith("…")
 
 
 def test_a_difference_in_text_without_spaces_is_one_character() -> None:
@@ -481,6 +508,52 @@ def test_a_corpus_of_one_document_has_a_page(tmp_path: Path, kept: bool) -> None
     assert "(no name)" in text
     assert 'id="duplicates"' not in text
     assert 'id="cost"' not in text
+
+
+def test_a_real_run_is_shown_as_it_was(tmp_path: Path) -> None:
+    entries = {
+        source: [{"id": f"{source}-{n}", "text": row["text"], "source": source} for n, row in enumerate(made)]
+        for source, made in (("web", making.rows(60, seed=1)), ("books", making.rows(40, seed=2)))
+    }
+    entries["web"] += [{"id": f"bad-{n}", "text": HOSTILE * (n + 1), "source": "<script>"} for n in range(5)]
+    for source, rows in entries.items():
+        making.write_jsonl(tmp_path / "in" / f"{source}.jsonl", rows)
+    with (tmp_path / "in" / "web.jsonl").open("a") as file:
+        file.write("{broken\n")
+    pipeline = Pipeline(
+        Read(str(tmp_path / "in"), max_bad_share=0.5, part_bytes=20_000, batch_bytes=10_000),
+        Filter(Length(min_words=30), GopherQuality(), sources=("web", "<*")),
+        Dedup(),
+        Tokenize(Utf8Bytes()),
+        Mix(Natural()),
+        Shard(ArrowTokens(sequence_length=64)),
+    )
+    with Engine(threads=2) as engine:
+        making.run_here(pipeline, tmp_path / "out", engine)
+    finished = open_finished(tmp_path / "out")
+    whole = total(fates(finished.content))
+    texts = {row["id"]: row["text"].replace("\r\n", "\n") for rows in entries.values() for row in rows}
+    assert len(finished.parts) > 2
+    assert whole.read.documents == len(texts)
+    assert whole.filtered + whole.duplicates + whole.kept == whole.read
+    assert whole.kept_tokens == whole.kept.num_bytes + whole.kept.documents
+    assert next(iter(finished.bounds)).startswith("length.")
+    for rule, amount in whole.dropped.items():
+        samples = dropped_by(finished, rule, finished.sources, 100)
+        assert len(samples) == amount.documents
+        for sample in samples:
+            assert not sample.bounds.low <= sample.value <= sample.bounds.high
+            assert sample.text == texts[sample.id]
+    pairs = duplicates(finished, finished.sources, 100)
+    assert len(pairs) == whole.duplicates.documents > 10
+    assert all(pair.jaccard >= 0.8 for pair in pairs)
+    assert all(pair.difference.equal == (texts[pair.removed_id] == texts[pair.survivor_id]) for pair in pairs)
+    assert all(shown.judged == 65 for shown in distributions(finished))
+    assert len(rejected(finished, 5)) == 1
+    took = cost(tmp_path / "out")
+    assert took is not None
+    assert {"documents", "tokens", "shards/arrow_tokens"} <= {step.step for step in took.steps}
+    assert "MB/s" in write_report(tmp_path / "out").read_text(encoding="utf-8")
 
 
 def test_mixture_is_empty_where_nothing_is_mixed() -> None:

@@ -165,7 +165,13 @@ def _headlines(whole: Fate, took: Cost | None) -> list[Headline]:
     if took is not None:
         runs = "one run" if took.runs == 1 else f"{took.runs} runs"
         hours = f"{took.cpu_s / 3600:.3g}"
-        found.append(Headline(label="CPU-hours", number=hours, note=f"{duration(took.wall_s)} on the clock, {runs}"))
+        found.append(
+            Headline(
+                label="CPU-hours",
+                number=hours,
+                note=f"{duration(took.cpu_s)}; {duration(took.wall_s)} on the clock, {runs}",
+            )
+        )
         if took.wall_s > 0:
             rate = read.num_bytes / 1e6 / took.wall_s
             found.append(Headline(label="MB/s", number=f"{rate:.3g}", note="text read, over the whole lane"))
