@@ -43,7 +43,7 @@ class Parquet:
                 slices.append(Slice(file=file, start=start, stop=number, num_bytes=size))
                 start, size = number, 0
             size += group_bytes
-        if size:
+        if sizes and footer.num_rows:
             slices.append(Slice(file=file, start=start, stop=len(sizes), num_bytes=size))
         return slices
 
