@@ -351,7 +351,15 @@ def test_numbers_read_as_people_write_them() -> None:
     ]
     shares = [quantities.share(*pair) for pair in ((0, 5), (1, 1e6), (1, 3), (999_999, 1e6), (5, 5), (0, 0))]
     assert shares == ["0 %", "<0.1 %", "33.3 %", ">99.9 %", "100 %", "–"]
-    assert [quantities.duration(s) for s in (0.5, 59.4, 61, 7265)] == ["0.5 s", "59 s", "1 min 01 s", "2 h 01 min"]
+    assert [quantities.short(n) for n in (999_999, 7_262_749, 12_345_678)] == ["999,999", "7.26 M", "12.3 M"]
+    assert [quantities.cpu_hours(s) for s in (0, 0.1, 5, 7200)] == ["0.0000", "<0.0001", "0.0014", "2.0000"]
+    assert [quantities.duration(s) for s in (0.01, 0.5, 59.4, 61, 7265)] == [
+        "<0.1 s",
+        "0.5 s",
+        "59 s",
+        "1 min 01 s",
+        "2 h 01 min",
+    ]
     assert [quantities.value(v) for v in (50.0, -0.12345, math.inf, math.nan, 1e5)] == [
         "50",
         "−0.1235",

@@ -9,7 +9,7 @@ from typing import Any
 from dataeff.reports.accounting import Amount, Cost, Fate, Mixed, by_reason, cost, fates, mixture, total, with_others
 from dataeff.reports.clusters import ClusterFacts, cluster_facts, overlap
 from dataeff.reports.finished import Finished
-from dataeff.reports.quantities import count, duration, passes, share, size, value
+from dataeff.reports.quantities import count, duration, passes, share, short, size, value
 from dataeff.reports.samples import DuplicateSample, RejectSample, RuleSample, dropped_by, duplicates, rejected
 from dataeff.reports.signals import Distribution, distributions
 from dataeff.reports.sparkline import sparkline
@@ -147,7 +147,7 @@ def _headlines(whole: Fate, took: Cost | None) -> list[Headline]:
     found = [
         Headline(
             label="Documents kept",
-            number=count(kept.documents),
+            number=short(kept.documents),
             note=f"of {count(read.documents)}, {share(kept.documents, read.documents)}",
         ),
         Headline(
@@ -158,13 +158,13 @@ def _headlines(whole: Fate, took: Cost | None) -> list[Headline]:
     ]
     if whole.kept_tokens is not None:
         a_token = f"{kept.num_bytes / whole.kept_tokens:.2f} bytes of text a token" if whole.kept_tokens else ""
-        found.append(Headline(label="Tokens", number=count(whole.kept_tokens), note=a_token))
+        found.append(Headline(label="Tokens", number=short(whole.kept_tokens), note=a_token))
     for label, amount in (("Filtered out", whole.filtered), ("Duplicates", whole.duplicates)):
         note = f"{share(amount.documents, read.documents)} of documents, {size(amount.num_bytes)}"
-        found.append(Headline(label=label, number=count(amount.documents), note=note))
+        found.append(Headline(label=label, number=short(amount.documents), note=note))
     if took is not None:
         runs = "one run" if took.runs == 1 else f"{took.runs} runs"
-        hours = f"{took.cpu_s / 3600:.3g}"
+        hours = f"{took.cpu_s / 3600:.2g}" if took.cpu_s < 3600 else short(took.cpu_s / 3600)
         found.append(
             Headline(
                 label="CPU-hours",

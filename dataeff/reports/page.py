@@ -22,7 +22,7 @@ from dataeff.manifest import committed
 from dataeff.reports import plots
 from dataeff.reports.contents import Contents, contents
 from dataeff.reports.finished import open_finished
-from dataeff.reports.quantities import count, duration, hours, share, size, value
+from dataeff.reports.quantities import count, cpu_hours, duration, hours, share, size, value
 from dataeff.reports.visible import excerpt, one_line, visible
 
 NAME = "report.html"
@@ -51,6 +51,7 @@ def _tight(text: str) -> str:
 _FILTERS: dict[str, Callable[..., Any]] = {
     "breakable": _breakable,
     "count": count,
+    "cpu_hours": cpu_hours,
     "duration": duration,
     "excerpt": excerpt,
     "hours": hours,

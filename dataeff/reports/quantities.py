@@ -39,6 +39,8 @@ def share(part: float, whole: float) -> str:
 
 def duration(seconds: float) -> str:
     """A time: `12 s`, `3 min 20 s`, `2 h 05 min`."""
+    if 0 < seconds < 0.05:
+        return "<0.1 s"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -47,6 +49,16 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
+
+
+def short(number: float) -> str:
+    """A whole number in few characters: `12,345`; from a million on `1.23 M`."""
+    return f"{number / 1e6:.2f} M" if 1e6 <= number < 1e7 else count(number)
+
+
+def cpu_hours(seconds: float) -> str:
+    """CPU time in hours, without unit, so that a column of them can be compared: `1.2345`, `0.0012`, `<0.0001`."""
+    return f"{seconds / 3600:,.4f}" if seconds >= 0.18 or seconds == 0 else "<0.0001"
 
 
 def hours(seconds: float) -> str:
