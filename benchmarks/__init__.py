@@ -1,0 +1,1 @@
+"""Benchmarks: ours beside its peers on the same work, parity checked before time counts."""

@@ -1,0 +1,57 @@
+"""Run benchmarks by name: `scripts/bench [NAME...] [--check] [--json]`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import pkgutil
+import sys
+
+from rich.console import Console
+
+import benchmarks
+from benchmarks import harness
+
+_SHARED = {"harness", "peers", "corpora", "running", "__main__"}
+
+
+def names() -> list[str]:
+    """Benchmarks there are: modules here that have a function `run`."""
+    found = (module.name for module in pkgutil.iter_modules(benchmarks.__path__) if not module.ispkg)
+    return sorted(name for name in found if name not in _SHARED and not name.startswith("peer_"))
+
+
+def main() -> int:
+    """Run; with `--check`, 1 where a figure misses its target, the figure on the last line."""
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(names())}; all if not given")
+    parser.add_argument("--check", action="store_true", help="exit 1 where a figure misses its target")
+    parser.add_argument("--json", action="store_true", help="print results as JSON on standard output")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in names()]
+    if unknown:
+        parser.error(f"no benchmark is called {unknown[0]}; there are {', '.join(names())}")
+    console = Console(stderr=options.json, width=None if sys.stdout.isatty() else 140)
+    reports = []
+    for name in options.names or names():
+        try:
+            report = importlib.import_module(f"benchmarks.{name}").run()
+        except harness.BenchmarkError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return 1
+        reports.append(report)
+        harness.show(report, console)
+        harness.write(report)
+    if options.json:
+        print(json.dumps([harness.content(report) for report in reports], indent=1))
+    missed = [(report.name, figure) for report in reports for figure in report.figures if not figure.holds]
+    if options.check and missed:
+        name, figure = missed[0]
+        print(f"{name}: {figure.name} is {figure.value:.4g} {figure.unit}; the target is {figure.target}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
