@@ -16,20 +16,21 @@ from dataeff.segments import Segments
 class C4Quality:
     """C4's document rules: no lorem ipsum, no curly bracket, enough sentences.
 
-    Put the editor `c4_lines` before it, since the rules are about the lines that are left. Rules and thresholds are
-    those of datatrove 0.10.1, but a sentence ends with a mark of Unicode's Sentence_Terminal before white space, or
-    with its line, where datatrove asks spaCy.
+    Put the editor `c4_lines` before it: the two together are datatrove 0.10.1's C4QualityFilter, but for sentences. It
+    asks spaCy's sentencizer; here a sentence ends with its line, or where a word ends with punctuation among which is
+    one of that sentencizer's marks and a word with more than punctuation follows, or after an East Asian full stop,
+    question or exclamation mark. So an abbreviation ends a sentence here that may not end one there.
     """
 
     measured_by: ClassVar[tuple[str, ...]] = ()
 
-    max_lorem_ipsum: int = 0
-    max_curly_brackets: int = 0
+    max_lorem_ipsum: float = 0
+    max_curly_brackets: float = 0
     min_sentences: int = 5
 
     def __post_init__(self) -> None:
         for name in ("max_lorem_ipsum", "max_curly_brackets", "min_sentences"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:
                 raise PlanError.out_of_range(self, name, "0 or more")
 
     def measure(self, segments: Segments) -> Signals:
@@ -37,8 +38,8 @@ class C4Quality:
         marks = segments.marks
         return {
             "lorem_ipsum": marks.lorem_ipsum.astype(np.float64),
-            "curly_brackets": marks.braces.astype(np.float64),
-            "sentences": marks.sentences.astype(np.float64),
+            "curly_brackets": marks.brackets.astype(np.float64),
+            "sentences": segments.words().sentences.astype(np.float64),
         }
 
     def bounds(self) -> dict[str, Bounds]:

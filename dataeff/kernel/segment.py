@@ -1,7 +1,8 @@
-"""Words and lines of texts, found once for all filters."""
+"""Words of texts, found once for all filters: their bytes laid end to end, and what rules ask of each."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -9,23 +10,46 @@ import numpy.typing as npt
 from numba import njit
 
 from dataeff.arrow import I64, U8, U64
-from dataeff.kernel.memory import load_u64
-from dataeff.kernel.unicode import ALPHABETIC, CLASS_MASK, SPACE, SYMBOL, TERMINAL, tables
+from dataeff.errors import InputError
+from dataeff.kernel.characters import (
+    BREAK,
+    LETTER,
+    PUNCTUATION,
+    SPACE,
+    SYMBOL,
+    TERMINAL,
+    WIDE_TERMINAL,
+    WORD,
+    characters,
+    flags_of,
+    last_start,
+)
+from dataeff.kernel.memory import load_u64, store_u64, trailing_zeros
 from dataeff.kernel.words import decode
 
 I32: TypeAlias = npt.NDArray[np.int32]
-HAS_ALPHABETIC = 1
+HAS_LETTER = 1
 """Some character of the word is a letter."""
 HAS_CONTENT = 2
-"""Some character of the word is neither punctuation nor a symbol."""
-BLANK = 1
-"""Nothing but white space in the line."""
-ENDS_SENTENCE = 2
-"""The line's last character ends a sentence."""
-BULLET = 4
-"""The line begins, after white space, with a bullet or a hyphen."""
-ELLIPSIS = 8
-"""The line ends, before white space, with an ellipsis."""
+"""Some character of the word is not a punctuation mark."""
+ENDS_SENTENCE = 4
+"""The punctuation at the word's end has a mark that ends a sentence."""
+ALL_PUNCTUATION = 8
+"""Nothing but punctuation (Unicode category P) is in the word."""
+ENDS_LINE = 16
+"""The word is its line's last, by `str.splitlines()`."""
+HAS_WIDE_MARK = 32
+"""An East Asian mark that ends a sentence is in the word."""
+
+PADDING = 16
+"""Zero bytes that follow the last word."""
+MAX_BYTES = 2**31 - 1 - PADDING
+"""Text that one call can take: places are 32 bits wide, for speed."""
+_HIGH = np.uint64(0x8080808080808080)
+_LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
+_CASE = np.uint64(0x2020202020202020)
+_ONES = np.uint64(0x0101010101010101)
+_GATHER = np.uint64(0x0102040810204080)
 _FIRST = np.uint64(0x9E3779B97F4A7C15)
 _SECOND = np.uint64(0xD6E8FEB86659FD93)
 
@@ -34,75 +58,62 @@ class Words(NamedTuple):
     """All words of some rows, in order; row `r` has those from `rows[r]` up to `rows[r + 1]`."""
 
     rows: I64
-    starts: I64
-    """First byte of each."""
-    lengths: I32
-    """Bytes of each."""
+    """Shape (rows + 1,)."""
+    text: U8
+    """The words without anything between them, then `PADDING` zeros."""
+    starts: I32
+    """Where each begins in `text`, shape (words + 1,)."""
     chars: I32
-    """Code points of each."""
-    kinds: U8
-    """`HAS_ALPHABETIC`, `HAS_CONTENT`."""
+    """Code points before each, shape (words + 1,)."""
     hashes: U64
-
-
-class Lines(NamedTuple):
-    """All lines of some rows, as `str.split` at line feeds; row `r` has those from `rows[r]` up to `rows[r + 1]`."""
-
-    rows: I64
-    starts: I64
-    lengths: I64
-    """Bytes of each, without the line feed."""
-    chars: I32
-    """Code points of each."""
+    """Shape (words,)."""
     kinds: U8
-    """`BLANK`, `ENDS_SENTENCE`, `BULLET`, `ELLIPSIS`."""
-    hashes: U64
+    """`HAS_LETTER` and so on, shape (words,)."""
+    odd_breaks: npt.NDArray[np.bool_]
+    """Rows in which something other than a line feed ends a line for `str.splitlines()`, shape (rows,)."""
+    sentences: I64
+    """Sentences of each row; only for words between white space, else 0. Shape (rows,)."""
 
 
 def find_words(data: U8, offsets: I64, *, regex: bool) -> Words:
-    """Words between white space, as `str.split()`; or runs of word characters, and each other character alone.
+    r"""Words between white space, as `str.split()`; or, with `regex`, `re.findall(r"\w+|[^\w\s]", text)`.
+
+    A sentence ends where a word ends with punctuation among which is a mark that ends sentences, and a word with more
+    than punctuation follows; at the end of a line; and after an East Asian mark within a word.
 
     Args:
         data: UTF-8 bytes of all rows.
         offsets: Row boundaries into `data`, shape (rows + 1,).
-        regex: Split like `[\\w marks]+|[^\\w\\s]` instead.
+        regex: Which definition.
+
+    Raises:
+        InputError: The rows have 2 GiB of text or more.
     """
-    most = int(offsets[-1] - offsets[0]) // (1 if regex else 2) + len(offsets)
+    num_bytes = int(offsets[-1] - offsets[0])
+    if num_bytes > MAX_BYTES:
+        raise InputError(
+            f"a batch of {len(offsets) - 1} rows has {num_bytes:,} bytes of text; filters take at most "
+            f"{MAX_BYTES:,} at once: read in smaller batches, or split the document"
+        )
+    table = characters()
+    find = _find_regex_words if regex else _find_words
     rows = np.zeros(len(offsets), np.int64)
-    starts, lengths = np.empty(most, np.int64), np.empty(most, np.int32)
-    chars, kinds, hashes = np.empty(most, np.int32), np.empty(most, np.uint8), np.empty(most, np.uint64)
-    num = _find_words(data, offsets, tables(), regex, rows, starts, lengths, chars, kinds, hashes)
-    return Words(rows, starts[:num], lengths[:num], chars[:num], kinds[:num], hashes[:num])
-
-
-def find_lines(data: U8, offsets: I64) -> Lines:
-    """Lines of each row; an empty row has one, empty.
-
-    Args:
-        data: UTF-8 bytes of all rows.
-        offsets: Row boundaries into `data`, shape (rows + 1,).
-    """
-    rows = np.zeros(len(offsets), np.int64)
-    num = _count_lines(data, offsets, rows)
-    starts, lengths = np.empty(num, np.int64), np.empty(num, np.int64)
-    chars, kinds, hashes = np.empty(num, np.int32), np.empty(num, np.uint8), np.empty(num, np.uint64)
-    _find_lines(data, offsets, tables(), starts, lengths, chars, kinds, hashes)
-    return Lines(rows, starts, lengths, chars, kinds, hashes)
-
-
-def find_paragraphs(data: U8, offsets: I64) -> Lines:
-    """Paragraphs of each row's text without white space at its ends, parted by two or more line feeds.
-
-    Args:
-        data: UTF-8 bytes of all rows.
-        offsets: Row boundaries into `data`, shape (rows + 1,).
-    """
-    rows = np.zeros(len(offsets), np.int64)
-    most = int(offsets[-1] - offsets[0]) // 2 + len(offsets)
-    starts, lengths = np.empty(most, np.int64), np.empty(most, np.int64)
-    chars, hashes = np.empty(most, np.int32), np.empty(most, np.uint64)
-    num = _find_paragraphs(data, offsets, tables(), rows, starts, lengths, chars, hashes)
-    return Lines(rows, starts[:num], lengths[:num], chars[:num], np.zeros(num, np.uint8), hashes[:num])
+    odd_breaks = np.zeros(len(offsets) - 1, np.bool_)
+    text = np.empty(num_bytes + PADDING, np.uint8)
+    room = num_bytes // 4 + len(offsets) + 1024
+    while True:
+        starts, kinds = np.empty(room + 1, np.int32), np.empty(room, np.uint8)
+        num = find(data, offsets, table, rows, text, starts, kinds, odd_breaks)
+        if num <= room:
+            break
+        room = num
+    starts, kinds = starts[: num + 1], kinds[:num]
+    chars, hashes = np.empty(num + 1, np.int32), np.empty(num, np.uint64)
+    sentences = np.zeros(len(offsets) - 1, np.int64)
+    _look_at_words(text, starts, table, chars, hashes, kinds)
+    if not regex:
+        _count_sentences(text, starts, kinds, table, rows, sentences)
+    return Words(rows, text, starts, chars, hashes, kinds, odd_breaks, sentences)
 
 
 def count_chars(data: U8, offsets: I64) -> I64:
@@ -112,196 +123,338 @@ def count_chars(data: U8, offsets: I64) -> I64:
     return counts
 
 
-def word_hash(word: str) -> int:
-    """The hash that `find_words` gives a word."""
-    raw = np.frombuffer(word.encode(), np.uint8)
-    raw.flags.writeable = False
-    return int(_hash_span(raw, 0, len(raw)))
+def word_hashes(words: Sequence[str]) -> U64:
+    """The hashes that `find_words` gives words without white space, shape (words,)."""
+    raw = "".join(word + " " for word in words).encode("utf-8", "surrogatepass")
+    offsets = np.array([0, len(raw)], np.int64)
+    offsets.flags.writeable = False
+    return find_words(np.frombuffer(raw, np.uint8), offsets, regex=False).hashes
+
+
+@njit(nogil=True, cache=True, inline="always")
+def load(data, place):
+    """Eight bytes from `place` on, with zeros for those beyond the array."""
+    if place + 8 <= len(data):
+        return load_u64(data, place)
+    value = np.uint64(0)
+    for ahead in range(len(data) - place):
+        value |= np.uint64(data[place + ahead]) << np.uint64(8 * ahead)
+    return value
+
+
+@njit(nogil=True, cache=True, inline="always")
+def first_bytes(value, count):
+    """The first `count` (1 to 8) of eight bytes, zeros for the others."""
+    return value & (~np.uint64(0) >> np.uint64(64 - 8 * count))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def mixed(state, value):
+    """A step of a 64-bit hash."""
+    state = (state ^ value) * _FIRST
+    return state ^ state >> np.uint64(32)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def finished(state):
+    """The last step of a 64-bit hash."""
+    state = (state ^ state >> np.uint64(29)) * _SECOND
+    return state ^ state >> np.uint64(32)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def hash_bytes(text, start, stop):
+    """64-bit hash of `text[start:stop]`, which at least seven more bytes follow."""
+    state = np.uint64(stop - start) * _SECOND
+    while stop - start > 8:
+        state = mixed(state, load_u64(text, start))
+        start += 8
+    if stop > start:
+        state = mixed(state, first_bytes(load_u64(text, start), stop - start))
+    return finished(state)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def eight_flags(high_bits):
+    """One bit for each byte whose highest bit is set; the other bits must be 0."""
+    return (high_bits >> np.uint64(7)) * _GATHER >> np.uint64(56)
 
 
 @njit(nogil=True, cache=True)
 def _count_chars(data, offsets, counts):
     for row in range(len(counts)):
-        counts[row] = _chars(data, offsets[row], offsets[row + 1])
+        place, stop = offsets[row], offsets[row + 1]
+        continued = np.uint64(0)
+        while place < stop:
+            left = min(stop - place, 8)
+            continued += continuations(first_bytes(load(data, place), left))
+            place += left
+        counts[row] = offsets[row + 1] - offsets[row] - np.int64(continued)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def continuations(value):
+    """How many of eight bytes continue a character."""
+    return (value >> np.uint64(7) & ~value >> np.uint64(6) & _ONES) * _ONES >> np.uint64(56)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _space_flags(value):
+    """The highest bit of each of eight ASCII bytes that is white space: 9 to 13 and 28 to 32."""
+    low = value & _LOW7
+    control = (low + np.uint64(0x7777777777777777)) ^ (low + np.uint64(0x7272727272727272))
+    rest = (low + np.uint64(0x6464646464646464)) ^ (low + np.uint64(0x5F5F5F5F5F5F5F5F))
+    return (control | rest) & ~value & _HIGH
 
 
 @njit(nogil=True, cache=True)
-def _chars(data, start, stop):
-    count = 0
-    for place in range(start, stop):
-        count += data[place] & 0xC0 != 0x80
-    return count
+def _filled(data, place, stop, table, spill):
+    """A bit for each of up to 64 bytes that is not white space, and how many bytes of white space spill over.
+
+    Args:
+        data, place, stop: Where.
+        table: Characters.
+        spill: Bytes at the start that belong to white space of the block before.
+    """
+    bits = np.uint64(0)
+    high = np.uint64(0)
+    if place + 64 <= len(data):
+        for part in range(8):
+            value = load_u64(data, place + 8 * part)
+            high |= value
+            bits |= eight_flags(_space_flags(value)) << np.uint64(8 * part)
+    else:
+        for part in range(8):
+            if place + 8 * part >= stop:
+                break
+            value = load(data, place + 8 * part)
+            high |= value
+            bits |= eight_flags(_space_flags(value)) << np.uint64(8 * part)
+    over = 0
+    if high & _HIGH:
+        bits |= (np.uint64(1) << np.uint64(spill)) - np.uint64(1)
+        end = min(place + 64, stop)
+        for at in range(place, end):
+            lead = data[at]
+            if lead == 0xC2 or 0xE1 <= lead <= 0xE3:
+                code, length = decode(data, at, stop)
+                if flags_of(table, code) & SPACE:
+                    bits |= ((np.uint64(1) << np.uint64(length)) - np.uint64(1)) << np.uint64(at - place)
+                    over = max(over, at + length - place - 64)
+    if stop - place < 64:
+        bits |= ~np.uint64(0) << np.uint64(stop - place)
+    return ~bits, over
 
 
 @njit(nogil=True, cache=True)
-def _hash_span(data, start, length):
-    """64-bit hash of some bytes, eight at a time; never reads past the array."""
-    state = np.uint64(length) * _SECOND
-    while length >= 8:
-        state = (state ^ load_u64(data, start)) * _FIRST
-        state ^= state >> np.uint64(32)
-        start += 8
-        length -= 8
-    if length:
-        if start + 8 <= len(data):
-            last = load_u64(data, start) & ((np.uint64(1) << np.uint64(8 * length)) - np.uint64(1))
-        else:
-            last = np.uint64(0)
-            for ahead in range(length):
-                last |= np.uint64(data[start + ahead]) << np.uint64(8 * ahead)
-        state = (state ^ last) * _FIRST
-    state = (state ^ state >> np.uint64(29)) * _SECOND
-    return state ^ state >> np.uint64(32)
-
-
-@njit(nogil=True, cache=True)
-def _find_words(data, offsets, unicode, regex, rows, starts, lengths, chars, kinds, hashes):
+def _find_words(data, offsets, table, rows, text, starts, kinds, odd_breaks):
+    """Lay the words of all rows end to end; returns how many there are, whether or not there was room for all."""
+    room = len(kinds)
     num = 0
-    ascii_entry = np.int64(unicode.block[0]) << 8
+    at = 0
     for row in range(len(offsets) - 1):
-        begun = -1
-        seen = 0
-        count = 0
-        place = offsets[row]
-        stop = offsets[row + 1]
-        while place <= stop:
-            flags = SPACE
-            length = 1
-            if place < stop:
-                byte = np.int64(data[place])
-                if byte < 0x80:
-                    flags = np.int64(unicode.flags[ascii_entry | byte])
-                else:
-                    code, length = decode(data, place, stop)
-                    flags = np.int64(unicode.flags[np.int64(unicode.block[code >> 8]) << 8 | code & 255])
-            alone = regex and flags & CLASS_MASK == 0
-            if begun >= 0 and (flags & SPACE or alone):
-                starts[num], lengths[num], chars[num] = begun, place - begun, count
-                kinds[num] = _kind(seen)
-                hashes[num] = _hash_span(data, begun, place - begun)
-                num += 1
-                begun = -1
-            if flags & SPACE == 0:
+        place, stop = offsets[row], offsets[row + 1]
+        begun, ended = -1, place
+        before = np.uint64(0)
+        spill = 0
+        while place < stop:
+            filled, spill = _filled(data, place, stop, table, spill)
+            turns = filled ^ (filled << np.uint64(1) | before)
+            before = filled >> np.uint64(63)
+            while turns:
+                here = place + np.int64(trailing_zeros(turns))
+                turns &= turns - np.uint64(1)
                 if begun < 0:
-                    begun, seen, count = place, 0, 0
-                seen |= flags & ALPHABETIC | (~flags & SYMBOL)
-                count += 1
-                if alone:
-                    starts[num], lengths[num], chars[num] = place, length, 1
-                    kinds[num] = _kind(seen)
-                    hashes[num] = _hash_span(data, place, length)
+                    begun = here
+                    if here - ended != 1 or data[ended] != 32:
+                        broken = _look_at_gap(data, ended, here, row, odd_breaks)
+                        if broken and rows[row] < num <= room:
+                            kinds[num - 1] |= ENDS_LINE
+                else:
+                    if num < room:
+                        starts[num], kinds[num] = at, 0
+                        at = _copy(data, begun, here - begun, text, at)
                     num += 1
-                    begun = -1
+                    begun, ended = -1, here
+            place += 64
+        if begun >= 0:
+            if num < room:
+                starts[num], kinds[num] = at, 0
+                at = _copy(data, begun, stop - begun, text, at)
+            num += 1
+            ended = stop
+        _look_at_gap(data, ended, stop, row, odd_breaks)
+        if rows[row] < num <= room:
+            kinds[num - 1] |= ENDS_LINE
+        rows[row + 1] = num
+    if num <= room:
+        starts[num] = at
+        text[at : at + PADDING] = 0
+    return num
+
+
+@njit(nogil=True, cache=True)
+def _look_at_gap(data, place, stop, row, odd_breaks):
+    """Whether a line ends in the white space between two words."""
+    broken = False
+    for at in range(place, stop):
+        byte = data[at]
+        if byte == 10:
+            broken = True
+        elif 11 <= byte <= 13 or 0x1C <= byte <= 0x1E:
+            broken = odd_breaks[row] = True
+        elif byte >= 0x80:
+            # U+0085, U+2028 and U+2029 are the only breaks beyond ASCII.
+            line_end = byte == 0x85 and data[at - 1] == 0xC2
+            separator = (byte | 1) == 0xA9 and at - 2 >= place and data[at - 1] == 0x80 and data[at - 2] == 0xE2
+            if line_end or separator:
+                broken = odd_breaks[row] = True
+    return broken
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _copy(data, place, length, text, at):
+    """Copy bytes, eight at a time; returns where they end. Up to seven bytes behind are overwritten."""
+    for done in range(0, length, 8):
+        store_u64(text, at + done, load(data, place + done))
+    return at + length
+
+
+@njit(nogil=True, cache=True)
+def _find_regex_words(data, offsets, table, rows, text, starts, kinds, odd_breaks):
+    room = len(kinds)
+    num = 0
+    at = 0
+    for row in range(len(offsets) - 1):
+        place, stop = offsets[row], offsets[row + 1]
+        inside = False
+        while place < stop:
+            code, length = decode(data, place, stop)
+            flags = flags_of(table, code)
+            if flags & SPACE:
+                if flags & BREAK and code != 10:
+                    odd_breaks[row] = True
+                inside = False
+            else:
+                if not (inside and flags & WORD):
+                    if num < room:
+                        starts[num], kinds[num] = at, 0
+                    num += 1
+                inside = flags & WORD != 0
+                if num <= room:
+                    for ahead in range(length):
+                        text[at + ahead] = data[place + ahead]
+                    at += length
             place += length
         rows[row + 1] = num
-    return num
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _kind(seen):
-    return (HAS_ALPHABETIC if seen & ALPHABETIC else 0) | (HAS_CONTENT if seen & SYMBOL else 0)
-
-
-@njit(nogil=True, cache=True)
-def _count_lines(data, offsets, rows):
-    num = 0
-    for row in range(len(offsets) - 1):
-        num += 1
-        for place in range(offsets[row], offsets[row + 1]):
-            num += data[place] == 10
-        rows[row + 1] = num
+    if num <= room:
+        starts[num] = at
+        text[at : at + PADDING] = 0
     return num
 
 
 @njit(nogil=True, cache=True)
-def _find_lines(data, offsets, unicode, starts, lengths, chars, kinds, hashes):
-    num = 0
-    for row in range(len(offsets) - 1):
-        begun = offsets[row]
-        for place in range(offsets[row], offsets[row + 1] + 1):
-            if place == offsets[row + 1] or data[place] == 10:
-                starts[num], lengths[num] = begun, place - begun
-                chars[num] = _chars(data, begun, place)
-                kinds[num] = _line_kind(data, begun, place, unicode)
-                hashes[num] = _hash_span(data, begun, place - begun)
-                num += 1
-                begun = place + 1
+def _look_at_words(text, starts, table, chars, hashes, kinds):
+    total = 0
+    for word in range(len(kinds)):
+        place, stop = np.int64(starts[word]), np.int64(starts[word + 1])
+        chars[word] = total
+        state = np.uint64(stop - place) * _SECOND
+        high = letters = digits = np.uint64(0)
+        at = place
+        while at < stop:
+            left = min(stop - at, 8)
+            value = first_bytes(load_u64(text, at), left)
+            state = mixed(state, value)
+            high |= value
+            low = (value | _CASE) & _LOW7
+            letters |= (low + np.uint64(0x1F1F1F1F1F1F1F1F)) ^ (low + np.uint64(0x0505050505050505))
+            low = value & _LOW7
+            digits |= (low + np.uint64(0x5050505050505050)) ^ (low + np.uint64(0x4646464646464646))
+            at += 8
+        hashes[word] = finished(state)
+        kind = np.int64(kinds[word])
+        if high & _HIGH:
+            count, seen = _look_at_characters(text, place, stop, table)
+            total += count
+            kind |= seen
+        else:
+            total += stop - place
+            if letters & _HIGH:
+                kind |= HAS_LETTER | HAS_CONTENT
+            elif digits & _HIGH:
+                kind |= HAS_CONTENT
+        last = np.int64(text[stop - 1])
+        if not (97 <= last <= 122):
+            kind |= _ending(text, place, stop, table)
+        kinds[word] = kind
+    chars[len(kinds)] = total
 
 
 @njit(nogil=True, cache=True)
-def _line_kind(data, start, stop, unicode):
+def _look_at_characters(text, place, stop, table):
+    """Count a word's code points, and say what kinds of characters it has."""
+    count = 0
     kind = 0
-    last = _last_code_point(data, start, stop)
-    if last >= 0 and _flags(unicode, last) & TERMINAL:
-        kind |= ENDS_SENTENCE
-    while start < stop:
-        code, length = decode(data, start, stop)
-        if _flags(unicode, code) & SPACE == 0:
-            if code == 0x2D or code == 0x2022:
-                kind |= BULLET
-            break
-        start += length
-    if start == stop:
-        return kind | BLANK
-    while True:
-        last = _last_code_point(data, start, stop)
-        if _flags(unicode, last) & SPACE == 0:
-            break
-        stop -= 1
-        while data[stop] & 0xC0 == 0x80:
-            stop -= 1
-    dots = stop - start >= 3 and data[stop - 1] == 46 and data[stop - 2] == 46 and data[stop - 3] == 46
-    return kind | (ELLIPSIS if dots or last == 0x2026 else 0)
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _flags(unicode, code):
-    return np.int64(unicode.flags[np.int64(unicode.block[code >> 8]) << 8 | code & 255])
+    while place < stop:
+        code, length = decode(text, place, stop)
+        flags = flags_of(table, code)
+        if flags & LETTER:
+            kind |= HAS_LETTER
+        if flags & SYMBOL == 0:
+            kind |= HAS_CONTENT
+        if flags & WIDE_TERMINAL:
+            kind |= HAS_WIDE_MARK
+        count += 1
+        place += length
+    return count, kind
 
 
 @njit(nogil=True, cache=True)
-def _last_code_point(data, start, stop):
-    """The last code point of some bytes, or -1 where there are none."""
-    place = stop - 1
-    while place > start and data[place] & 0xC0 == 0x80:
-        place -= 1
-    if place < start:
-        return -1
-    code, _ = decode(data, place, stop)
-    return code
+def _ending(text, place, stop, table):
+    """Whether the punctuation at a word's end ends a sentence, and whether the word is nothing else."""
+    kind = 0
+    while stop > place:
+        last = last_start(text, place, stop)
+        code, _ = decode(text, last, stop)
+        flags = flags_of(table, code)
+        if flags & TERMINAL:
+            kind |= ENDS_SENTENCE
+        if flags & PUNCTUATION == 0:
+            return kind
+        stop = last
+    return kind | ALL_PUNCTUATION
 
 
 @njit(nogil=True, cache=True)
-def _find_paragraphs(data, offsets, unicode, rows, starts, lengths, chars, hashes):
-    num = 0
-    for row in range(len(offsets) - 1):
-        place, stop = _stripped(data, offsets[row], offsets[row + 1], unicode)
-        begun = place
-        while place <= stop:
-            feeds = 0
-            while place + feeds < stop and data[place + feeds] == 10:
-                feeds += 1
-            if feeds >= 2 or place == stop:
-                starts[num], lengths[num] = begun, place - begun
-                chars[num] = _chars(data, begun, place)
-                hashes[num] = _hash_span(data, begun, place - begun)
-                num += 1
-                begun = place + feeds
-            place += max(feeds, 1)
-        rows[row + 1] = num
-    return num
+def _count_sentences(text, starts, kinds, table, rows, sentences):
+    for row in range(len(sentences)):
+        fresh, ended = True, False
+        count = 0
+        for word in range(rows[row], rows[row + 1]):
+            kind = kinds[word]
+            if fresh or (ended and kind & ALL_PUNCTUATION == 0):
+                count += 1
+                ended = False
+            if kind & HAS_WIDE_MARK:
+                count += _wide_ends(text, np.int64(starts[word]), np.int64(starts[word + 1]), table)
+            ended |= kind & ENDS_SENTENCE != 0
+            fresh = kind & ENDS_LINE != 0
+        sentences[row] = count
 
 
 @njit(nogil=True, cache=True)
-def _stripped(data, start, stop, unicode):
-    """Where the text without white space at its ends begins and stops."""
-    while start < stop:
-        code, length = decode(data, start, stop)
-        if _flags(unicode, code) & SPACE == 0:
-            break
-        start += length
-    while stop > start and _flags(unicode, _last_code_point(data, start, stop)) & SPACE:
-        stop -= 1
-        while stop > start and data[stop] & 0xC0 == 0x80:
-            stop -= 1
-    return start, stop
+def _wide_ends(text, place, stop, table):
+    """Sentences that end within a word: after an East Asian mark that more than punctuation follows."""
+    count = 0
+    ended = False
+    while place < stop:
+        code, length = decode(text, place, stop)
+        flags = flags_of(table, code)
+        if flags & WIDE_TERMINAL:
+            ended = True
+        elif ended and flags & PUNCTUATION == 0:
+            count += 1
+            ended = False
+        place += length
+    return count

@@ -1,4 +1,4 @@
-"""Counts of signs in whole texts: hashes, ellipses, braces, phrases, sentence ends."""
+"""Counts of signs and phrases in whole texts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ import numpy as np
 from numba import njit
 
 from dataeff.arrow import I64, U8
-from dataeff.kernel.unicode import SPACE, TERMINAL, tables
-from dataeff.kernel.words import decode
+from dataeff.kernel.segment import first_bytes, load
+
+_ONES = np.uint64(0x0101010101010101)
+_LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
+_HIGH = np.uint64(0x8080808080808080)
+_CASE = np.uint64(0x2020202020202020)
+_PHRASE = np.frombuffer(b"lorem ipsum", np.uint8)
+_PHRASE_P = 7
+"""Where the rare letter by which the phrase is looked for stands in it."""
 
 
 class Marks(NamedTuple):
@@ -18,15 +25,11 @@ class Marks(NamedTuple):
     hashes: I64
     """Number signs."""
     ellipses: I64
-    """Three full stops, none counted twice, or U+2026."""
-    newlines: I64
-    braces: I64
+    """Three full stops, none counted twice, and U+2026."""
+    brackets: I64
     """Opening curly brackets."""
     lorem_ipsum: I64
     """The words "lorem ipsum", in any case."""
-    sentences: I64
-    """Runs of text that end with a mark of Unicode's Sentence_Terminal before white space or a closing sign, or with
-    the line."""
 
 
 def count_marks(data: U8, offsets: I64) -> Marks:
@@ -36,71 +39,70 @@ def count_marks(data: U8, offsets: I64) -> Marks:
         data: UTF-8 bytes of all rows.
         offsets: Row boundaries into `data`, shape (rows + 1,).
     """
-    counts = np.zeros((6, len(offsets) - 1), np.int64)
-    _count_marks(data, offsets, tables(), np.frombuffer(b"lorem ipsum", np.uint8), counts)
+    counts = np.zeros((4, len(offsets) - 1), np.int64)
+    _count_marks(data, offsets, _PHRASE, counts)
     return Marks(*counts)
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _equal(value, byte):
+    """The highest bit of each of eight bytes that is `byte`."""
+    other = value ^ _ONES * np.uint64(byte)
+    return ~((other & _LOW7) + _LOW7 | other) & _HIGH
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _how_many(high_bits):
+    return np.int64((high_bits >> np.uint64(7)) * _ONES >> np.uint64(56))
+
+
 @njit(nogil=True, cache=True)
-def _count_marks(data, offsets, unicode, phrase, counts):
+def _count_marks(data, offsets, phrase, counts):
     for row in range(len(offsets) - 1):
-        place, stop = offsets[row], offsets[row + 1]
-        dots = 0
-        filled = False
-        ended = False
+        start, stop = offsets[row], offsets[row + 1]
+        hashes = brackets = 0
+        dotted = False
+        place = start
         while place < stop:
-            byte = data[place]
-            length = 1
-            flags = 0
-            if byte < 0x80:
-                counts[0, row] += byte == 35
-                counts[3, row] += byte == 123
-                dots = dots + 1 if byte == 46 else 0
-                if dots == 3:
-                    counts[1, row] += 1
-                    dots = 0
-                if byte | 0x20 == 108 and _follows(data, place, stop, phrase):
-                    counts[4, row] += 1
-                if byte == 10:
-                    counts[2, row] += 1
-                    counts[5, row] += filled
-                    filled = ended = False
-                    place += 1
-                    continue
-                if byte == 32 or 9 <= byte <= 13:
-                    flags = SPACE
-                elif byte == 46 or byte == 33 or byte == 63:
-                    flags = TERMINAL
-                elif ended and (byte == 34 or byte == 39 or byte == 41 or byte == 93):
-                    place += 1
-                    continue
-            else:
-                dots = 0
-                code, length = decode(data, place, stop)
-                counts[1, row] += code == 0x2026
-                flags = np.int64(unicode.flags[np.int64(unicode.block[code >> 8]) << 8 | code & 255])
-                if flags & TERMINAL and code >= 0x3000:
-                    counts[5, row] += filled
-                    filled = ended = False
-                    place += length
-                    continue
-            if flags & SPACE:
-                if ended:
-                    counts[5, row] += 1
-                    filled = ended = False
-            elif flags & TERMINAL:
-                ended = filled
-            else:
-                filled = True
-                ended = False
-            place += length
-        counts[5, row] += filled
+            value = first_bytes(load(data, place), min(stop - place, 8))
+            signs = _equal(value, 35)
+            if signs:
+                hashes += _how_many(signs)
+            signs = _equal(value, 123)
+            if signs:
+                brackets += _how_many(signs)
+            # Of three full stops in a row, two are in the same eight bytes.
+            signs = _equal(value, 46)
+            dotted |= signs & signs << np.uint64(8) != 0
+            signs = _equal(value, 0xE2)
+            dotted |= signs != 0
+            if _equal(value | _CASE, 112):
+                for at in range(place, min(place + 8, stop)):
+                    if data[at] | 0x20 == 112:
+                        counts[3, row] += _stands(data, at - _PHRASE_P, start, stop, phrase)
+            place += 8
+        counts[0, row], counts[2, row] = hashes, brackets
+        if dotted:
+            counts[1, row] = _count_ellipses(data, start, stop)
 
 
 @njit(nogil=True, cache=True)
-def _follows(data, place, stop, phrase):
+def _count_ellipses(data, start, stop):
+    count = dots = 0
+    for place in range(start, stop):
+        byte = data[place]
+        dots = dots + 1 if byte == 46 else 0
+        if dots == 3:
+            count += 1
+            dots = 0
+        count += byte == 0xA6 and place - 2 >= start and data[place - 1] == 0x80 and data[place - 2] == 0xE2
+    return count
+
+
+@njit(nogil=True, cache=True)
+def _stands(data, place, start, stop, phrase):
     """Whether an ASCII phrase in lower case stands at `place`, in any case."""
-    if place + len(phrase) > stop:
+    if place < start or place + len(phrase) > stop:
         return False
     for at in range(len(phrase)):
         byte = data[place + at]
