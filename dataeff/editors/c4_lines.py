@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from dataeff.arrow import text_array, text_views
 from dataeff.editors import Edited
 from dataeff.errors import PlanError
-
-_REASONS = ("long_word", "no_terminal_punctuation", "few_words", "javascript", "policy")
-_CITATIONS = re.compile(r"\[\d*\]|\[edit\]|\[citation needed\]")
-_TERMINAL = (".", "?", "!", '"', "'")
-_POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
+from dataeff.kernel.c4 import REASONS, keep_lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class C4Lines:
-    """Remove lines as C4 does: no end mark, few words, a huge word, javascript, policy phrases; and citation marks.
+    """Remove lines as C4 does: a huge word, no end mark, few words, javascript, policy phrases; and citation marks.
 
-    Rules and their order are those of datatrove 0.10.1 (FineWeb uses it without `require_terminal_punctuation`).
+    Rules and their order are those of datatrove 0.10.1's C4QualityFilter (FineWeb uses it without
+    `require_terminal_punctuation`). A line that makes its document fail stays, so that the filter `c4_quality` after
+    it sees what that one sees.
     """
 
     require_terminal_punctuation: bool = True
-    """Remove lines that do not end with . ? ! or a quote, or that end with three dots."""
+    """Remove lines that do not end with . ? ! or a straight quotation mark, or that end with three full stops."""
     min_words: int = 3
-    """Words between white space."""
+    """Words between white space, citation marks among them."""
     max_word_chars: int = 1000
 
     def __post_init__(self) -> None:
@@ -38,36 +35,15 @@ class C4Lines:
             raise PlanError.out_of_range(self, "max_word_chars", "1 or more")
 
     def edit(self, text: pa.Array) -> Edited:
-        """Keep the lines that pass, without white space at their ends, joined by line feeds."""
-        removed = {reason: np.zeros(len(text)) for reason in _REASONS}
-        kept = []
-        for row, document in enumerate(text.to_pylist()):
-            lines = []
-            for line, reason in self._lines(document):
-                if reason:
-                    removed[reason][row] += 1
-                else:
-                    lines.append(line)
-            kept.append("\n".join(lines).strip())
-        return Edited(text=pa.array(kept, pa.large_string()), removed=removed)
-
-    def _lines(self, document: str) -> Iterator[tuple[str, str]]:
-        """Each line, cleaned, and why it goes: empty where it stays."""
-        for raw in document.splitlines():
-            line = raw.strip()
-            words = line.split()
-            if any(len(word) > self.max_word_chars for word in words):
-                yield line, "long_word"
-                continue
-            line = _CITATIONS.sub("", line)
-            lower = line.lower()
-            if self.require_terminal_punctuation and (not line.endswith(_TERMINAL) or line.endswith("...")):
-                yield line, "no_terminal_punctuation"
-            elif len(words) < self.min_words:
-                yield line, "few_words"
-            elif "lorem ipsum" not in lower and "javascript" in lower:
-                yield line, "javascript"
-            elif "lorem ipsum" not in lower and "{" not in line and any(phrase in lower for phrase in _POLICIES):
-                yield line, "policy"
-            else:
-                yield line, ""
+        """Keep the lines that pass, as `str.splitlines()` gives them, stripped and joined by line feeds."""
+        data, offsets = text_views(text)
+        kept, bounds, counts = keep_lines(
+            data,
+            offsets,
+            require_end=self.require_terminal_punctuation,
+            min_words=self.min_words,
+            max_word_chars=self.max_word_chars,
+        )
+        removed = dict(zip((*REASONS, "citations"), counts.astype(np.float64), strict=True))
+        removed["bytes"] = (np.diff(offsets) - np.diff(bounds)).astype(np.float64)
+        return Edited(text=text_array(kept, bounds), removed=removed)

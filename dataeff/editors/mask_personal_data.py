@@ -2,58 +2,49 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from dataeff.arrow import U8, text_array, text_views
 from dataeff.editors import Edited
-
-_EMAIL = re.compile(
-    r"(?<![\w.+-])[A-Za-z0-9](?:[\w.+-]{0,63})@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}(?![\w-])", re.ASCII
-)
-_IPV4 = re.compile(r"(?<![\w.-])(?:\d{1,3}\.){3}\d{1,3}(?![\w-]|\.\d)", re.ASCII)
+from dataeff.errors import PlanError
+from dataeff.kernel.personal import EMAIL, IPV4, find_addresses, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskPersonalData:
     """Replace e-mail addresses, and IPv4 addresses that are public, by placeholders.
 
-    An address stands alone: `v1.2.3.4`, `1.3.6.1.4.1` and `999.1.1.1` are not IPv4 addresses. Private, loopback and
-    reserved addresses stay. The work is linear in the text.
+    An e-mail address is letters, digits and . _ % + - around an @ and a domain that ends in letters. An IPv4 address
+    is four numbers up to 255 that are not part of a longer number, name or version: `v1.2.3.4`, `version 1.2.3.4`,
+    `lib-1.2.3.4.tar`, `>=1.2.3.4`, `1.3.6.1.4.1` and `999.1.1.1` stay. So do addresses that belong to nobody's
+    machine (private, loopback, documentation, multicast, reserved). The time is linear in the text.
     """
 
     email: str = "<email>"
     ipv4: str = "<ip>"
 
+    def __post_init__(self) -> None:
+        for name in ("email", "ipv4"):
+            try:
+                getattr(self, name).encode()
+            except (AttributeError, UnicodeEncodeError) as error:
+                raise PlanError.out_of_range(self, name, "text that can be written as UTF-8") from error
+
     def edit(self, text: pa.Array) -> Edited:
         """Mask every row."""
-        emails, addresses = np.zeros(len(text)), np.zeros(len(text))
-        masked = []
-        for row, document in enumerate(text.to_pylist()):
-            if "@" in document:
-                document, emails[row] = _EMAIL.subn(lambda _: self.email, document)
-            document, addresses[row] = self._without_addresses(document)
-            masked.append(document)
-        return Edited(text=pa.array(masked, pa.large_string()), removed={"emails": emails, "ipv4_addresses": addresses})
-
-    def _without_addresses(self, document: str) -> tuple[str, int]:
-        count = 0
-
-        def mask(found: re.Match[str]) -> str:
-            nonlocal count
-            if not _is_public(found[0]):
-                return found[0]
-            count += 1
-            return self.ipv4
-
-        return _IPV4.sub(mask, document), count
+        data, offsets = text_views(text)
+        spans = find_addresses(data, offsets)
+        removed = {
+            name: np.bincount(spans.rows[spans.kinds == kind], minlength=len(text)).astype(np.float64)
+            for name, kind in (("emails", EMAIL), ("ipv4_addresses", IPV4))
+        }
+        if len(spans.rows):
+            text = text_array(*replace(data, offsets, spans, _bytes(self.email), _bytes(self.ipv4)))
+        return Edited(text=text, removed=removed)
 
 
-def _is_public(address: str) -> bool:
-    try:
-        return ipaddress.IPv4Address(address).is_global
-    except ValueError:
-        return False
+def _bytes(placeholder: str) -> U8:
+    return np.frombuffer(placeholder.encode(), np.uint8)

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from dataeff.arrow import U8
 from dataeff.kernel.words import decode
 
 U16: TypeAlias = npt.NDArray[np.uint16]
@@ -37,6 +36,8 @@ PUNCTUATION = 64
 """Unicode category P."""
 WIDE_TERMINAL = 128
 """Ends a sentence though no white space follows, as East Asian text has it."""
+DIGIT = 256
+r"""Matches `\d`."""
 
 TERMINAL_MARKS = """
 0021 002E 003F 0589 061D-061F 06D4 0700-0702 07F9 0837 0839 083D-083E 0964-0965 104A-104B 1362 1367-1368 166E
@@ -63,7 +64,7 @@ class Characters(NamedTuple):
 
     block: U16
     """Shape (0x1100,)."""
-    flags: U8
+    flags: U16
 
 
 def marks(spans: str) -> Iterator[int]:
@@ -77,12 +78,12 @@ def marks(spans: str) -> Iterator[int]:
 def characters() -> Characters:
     """The table; made once a process."""
     everything = "".join(map(chr, range(_ASSIGNED)))
-    flags = np.zeros(_LIMIT, np.uint8)
-    flags[:_ASSIGNED] = LETTER * np.fromiter(map(str.isalpha, everything), np.uint8, _ASSIGNED)
+    flags = np.zeros(_LIMIT, np.uint16)
+    flags[:_ASSIGNED] = LETTER * np.fromiter(map(str.isalpha, everything), np.uint16, _ASSIGNED)
     flags[:_ASSIGNED] |= PUNCTUATION * np.fromiter(
-        (kind[0] == "P" for kind in map(unicodedata.category, everything)), np.uint8, _ASSIGNED
+        (kind[0] == "P" for kind in map(unicodedata.category, everything)), np.uint16, _ASSIGNED
     )
-    for pattern, flag in ((r"\s+", SPACE), (r"\w+", WORD)):
+    for pattern, flag in ((r"\s+", SPACE), (r"\w+", WORD), (r"\d+", DIGIT)):
         for found in re.finditer(pattern, everything):
             flags[found.start() : found.end()] |= flag
     for codes, flag in (

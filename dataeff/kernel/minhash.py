@@ -9,6 +9,10 @@ from dataeff.arrow import I64, U32, U64
 
 BLOCK = 1024
 """Hashes that every permutation is applied to before the next ones, so that they stay in the first-level cache."""
+LANES = 32
+"""Hashes that the compiled loop over a block takes at once, or a multiple of that."""
+_FEW = 96
+"""Up to so many hashes it is faster to take all permutations of one hash than all hashes of one permutation."""
 EMPTY = np.uint32(0xFFFFFFFF)
 """Signature value of a row without shingles."""
 
@@ -73,7 +77,13 @@ def _signatures(hashes, offsets, a, b, out):
 
 @njit(nogil=True, cache=True)
 def lower(block, count, a, b, signature):
-    """Lower a signature by `block[:count]`, whose hashes are mixed in place by the finaliser of MurmurHash3."""
+    """Lower a signature by `block[:count]`, whose hashes are mixed in place by the finaliser of MurmurHash3.
+
+    A longer block is filled up with its last hash to a multiple of `LANES`, which changes no minimum, so that the loop
+    below never ends one hash at a time. It needs room for that.
+    """
+    if count == 0:
+        return
     for place in range(count):
         h = block[place]
         h ^= h >> np.uint32(16)
@@ -81,10 +91,18 @@ def lower(block, count, a, b, signature):
         h ^= h >> np.uint32(13)
         h = np.uint32(h * np.uint32(0xC2B2AE35))
         block[place] = h ^ h >> np.uint32(16)
+    if count <= _FEW:
+        for place in range(count):
+            h = block[place]
+            for k in range(len(a)):
+                signature[k] = min(signature[k], np.uint32(a[k] * h + b[k]))
+        return
+    full = (count + LANES - 1) // LANES * LANES
+    block[count:full] = block[count - 1]
     for k in range(len(a)):
         factor, addend = a[k], b[k]
         least = signature[k]
-        for place in range(count):
+        for place in range(full):
             least = min(least, np.uint32(factor * block[place] + addend))
         signature[k] = least
 

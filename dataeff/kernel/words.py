@@ -84,10 +84,23 @@ def scratch(offsets: I64) -> U8:
 
 @njit(nogil=True, cache=True)
 def _is_ascii(data, start, stop):
-    bits = np.uint8(0)
+    while start + 64 <= stop:
+        if not _are_ascii(data, start):
+            return False
+        start += 64
     for place in range(start, stop):
-        bits |= data[place]
-    return bits < 128
+        if data[place] >= 0x80:
+            return False
+    return True
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _are_ascii(data, place):
+    """Whether 64 bytes are all below 128."""
+    bits = np.uint64(0)
+    for part in range(8):
+        bits |= load_u64(data, place + 8 * part)
+    return bits & _HIGH == 0
 
 
 @njit(nogil=True, cache=True)
@@ -186,6 +199,17 @@ def fold_words(data, start, stop, unicode, out):
     place = start
     alone = False
     while place < stop:
+        while place + 64 <= stop and _are_ascii(data, place):
+            if alone:
+                out[at] = 0
+                at += 1
+                alone = False
+            for part in range(8):
+                store_u64(out, at + 8 * part, _fold_eight(load_u64(data, place + 8 * part)))
+            at += 64
+            place += 64
+        if place == stop:
+            break
         if place + 8 <= stop:
             word = load_u64(data, place)
         else:
@@ -250,17 +274,23 @@ def hash_words(words, place, end, hashes, count):
     before = np.uint64(0)
     while place < end and count + 32 < room:
         filled = _filled(words, place)
-        turns = filled ^ (filled << np.uint64(1) | before)
+        after = filled << np.uint64(1) | before
+        starts, ends = filled & ~after, after & ~filled
         before = filled >> np.uint64(63)
-        while turns:
-            at = place + np.int64(trailing_zeros(turns))
-            turns &= turns - np.uint64(1)
-            if begun < 0:
-                begun = at
-            else:
-                hashes[count] = _hash_word(words, begun, at - begun)
-                count += 1
-                begun = -1
+        if begun >= 0 and ends:
+            stop = place + np.int64(trailing_zeros(ends))
+            ends &= ends - np.uint64(1)
+            hashes[count] = _hash_word(words, begun, stop - begun)
+            count += 1
+            begun = -1
+        while ends:
+            start, stop = np.int64(trailing_zeros(starts)), np.int64(trailing_zeros(ends))
+            starts &= starts - np.uint64(1)
+            ends &= ends - np.uint64(1)
+            hashes[count] = _hash_word(words, place + start, stop - start)
+            count += 1
+        if starts:
+            begun = place + np.int64(trailing_zeros(starts))
         place += 64
     if begun >= 0 and place >= end:
         hashes[count] = _hash_word(words, begun, end - begun)
