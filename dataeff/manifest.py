@@ -168,8 +168,8 @@ def fingerprint(*values: Any) -> str:
 def canonical(value: Any) -> Any:
     """`value` as plain JSON that two equal values share, in any process on any machine.
 
-    Dataclasses are their class and fields; a plain function is its source text, for a change of it changes what
-    it does. Whatever could hide state (a closure, a lambda without source, an open file) has no such form.
+    Dataclasses are their class and fields, less those that are left out of comparison; a plain function is its
+    source text, for a change of it changes what it does. Whatever could hide state (a closure, a lambda without source, an open file) has no such form.
 
     Raises:
         PlanError: `value`, or something in it, has no canonical form.
@@ -185,7 +185,9 @@ def canonical(value: Any) -> Any:
     if isinstance(value, Enum):
         return [type(value).__qualname__, value.name]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: canonical(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        fields = {
+            field.name: canonical(getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare
+        }
         return {"class": type(value).__qualname__, **fields}
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):

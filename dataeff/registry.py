@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import importlib
 import pkgutil
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from dataeff.errors import PlanError
@@ -19,11 +20,17 @@ from dataeff.errors import PlanError
 KINDS = ("readers", "editors", "filters", "mixers", "tokenizers", "formats")
 
 
+@functools.cache
+def _third_party(kind: str) -> tuple[EntryPoint, ...]:
+    """Members that other packages add; looked up once a process, since every installed package is asked."""
+    return tuple(entry_points(group=f"dataeff.{kind}"))
+
+
 def names(kind: str) -> list[str]:
     """Names of all members of `kind`, sorted, without importing them."""
     package = importlib.import_module(f"dataeff.{kind}")
     built_in = {module.name for module in pkgutil.iter_modules(package.__path__)}
-    return sorted(built_in | {point.name for point in entry_points(group=f"dataeff.{kind}")})
+    return sorted(built_in | {point.name for point in _third_party(kind)})
 
 
 def member(kind: str, name: str) -> type[Any]:
@@ -32,7 +39,7 @@ def member(kind: str, name: str) -> type[Any]:
     Raises:
         PlanError: No such member; the message lists the nearest names.
     """
-    for point in entry_points(group=f"dataeff.{kind}"):
+    for point in _third_party(kind):
         if point.name == name:
             loaded: type[Any] = point.load()
             return loaded
@@ -63,7 +70,7 @@ def name_of(component: object) -> str:
     if cls.__module__.startswith("dataeff."):
         return cls.__module__.rpartition(".")[2]
     for kind in KINDS:
-        for point in entry_points(group=f"dataeff.{kind}"):
+        for point in _third_party(kind):
             if point.value.replace(":", ".") == f"{cls.__module__}.{cls.__qualname__}":
                 return point.name
     return f"{cls.__module__}.{cls.__qualname__}"

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataeff.dedup.components import both_ways, distinct, large_star, small_star
+from dataeff.dedup.components import both_ways, converged, distinct, large_star, small_star
 from tests.oracle import components as oracle
 
 graphs = st.lists(
@@ -39,3 +39,4 @@ def test_alternating_stars_link_every_node_to_the_smallest_of_its_component(grap
         raise AssertionError("no convergence")
     expected = {node: least for node, least in oracle.components(graph).items() if node != least}
     assert dict(zip(edges[0].tolist(), edges[1].tolist(), strict=True)) == expected
+    assert np.array_equal(converged(distinct(upper, lower)), edges)

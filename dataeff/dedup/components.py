@@ -49,6 +49,16 @@ def small_star(rows: U64) -> U64:
     return distinct(upper[upper != lower], lower[upper != lower])
 
 
+def converged(edges: U64) -> U64:
+    """Every node of edges that are all in memory linked to the smallest of its component, shape (2, edges)."""
+    while True:
+        larger = large_star(_by_node(both_ways(edges)))
+        linked = small_star(larger)
+        if np.array_equal(linked, edges):
+            return linked
+        edges = linked
+
+
 def both_ways(edges: U64) -> U64:
     """Every edge in both directions, shape (2, 2 x edges)."""
     return np.concatenate([edges, edges[::-1]], axis=1)
@@ -62,6 +72,10 @@ def distinct(upper: U64, lower: U64) -> U64:
         return edges
     new = np.append(True, (edges[:, 1:] != edges[:, :-1]).any(axis=0))
     return edges[:, new]
+
+
+def _by_node(rows: U64) -> U64:
+    return rows[:, np.argsort(rows[0], kind="stable")]
 
 
 def _starts(sorted_keys: U64) -> np.ndarray[tuple[int], np.dtype[np.intp]]:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 from numba import njit
 
 from dataeff.arrow import I64, U8
+from dataeff.kernel.memory import load_u64
 
 
 def normalise_newlines(data: U8, offsets: I64) -> tuple[U8, I64, npt.NDArray[np.bool_]]:
@@ -31,10 +32,15 @@ def normalise_newlines(data: U8, offsets: I64) -> tuple[U8, I64, npt.NDArray[np.
 
 @njit(nogil=True, cache=True)
 def _has_carriage_return(data, start, stop):
-    found = False
+    found = np.uint64(0)
+    while start + 8 <= stop:
+        word = load_u64(data, start) ^ np.uint64(0x0D0D0D0D0D0D0D0D)
+        found |= (word - np.uint64(0x0101010101010101)) & ~word & np.uint64(0x8080808080808080)
+        start += 8
     for place in range(start, stop):
-        found |= data[place] == 13
-    return found
+        if data[place] == 13:
+            return True
+    return found != 0
 
 
 @njit(nogil=True, cache=True)

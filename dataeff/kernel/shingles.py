@@ -6,6 +6,7 @@ has some but fewer than `n` is one shingle of them all; a text without a word ha
 
 from __future__ import annotations
 
+import itertools
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -64,14 +65,17 @@ def shingle_sets(
     if form is not None:
         data, offsets = words.normal_form(data, offsets, form)
     unicode = words.tables_for(data, offsets)
-    scratch = words.scratch(offsets)
-    sets = []
-    for row in range(len(offsets) - 1):
-        hashes = np.empty(offsets[row + 1] - offsets[row] + 1, np.uint64)
-        count = _all_shingles(data, offsets, row, unicode, scratch, unit == "char", n, hashes)
-        sets.append(np.unique(hashes[:count]))
-    boundaries = np.cumsum([0, *map(len, sets)]).astype(np.int64)
-    return np.concatenate([np.zeros(0, np.uint64), *sets]), boundaries
+    hashes = np.empty(int(offsets[-1] - offsets[0]) + len(offsets), np.uint64)
+    bounds = np.zeros(len(offsets), np.int64)
+    _all_shingles(data, offsets, unicode, words.scratch(offsets), unit == "char", n, hashes, bounds)
+    hashes = hashes[: bounds[-1]]
+    for start, stop in itertools.pairwise(bounds.tolist()):
+        hashes[start:stop].sort()
+    first = np.ones(len(hashes), np.bool_)
+    first[1:] = hashes[1:] != hashes[:-1]
+    first[bounds[:-1][np.diff(bounds) > 0]] = True
+    distinct = np.concatenate([[0], np.cumsum(first)])[bounds]
+    return hashes[first], distinct
 
 
 @njit(nogil=True, cache=True)
@@ -99,23 +103,25 @@ def _sketch(data, offsets, unicode, scratch, chars, n, a, b, signatures, counts)
 
 
 @njit(nogil=True, cache=True)
-def _all_shingles(data, offsets, row, unicode, scratch, chars, n, out):
-    """All shingle hashes of a row, in order, into `out`; returns how many there are."""
+def _all_shingles(data, offsets, unicode, scratch, chars, n, out, bounds):
+    """All shingle hashes of all rows, in order, into `out`; where each row's end into `bounds`."""
     units = np.empty(_ROOM + _FOLLOWING, np.uint64)
     hashes = np.empty(_ROOM + _FOLLOWING, np.uint64)
-    end = fold_words(data, offsets[row], offsets[row + 1], unicode, scratch)
-    place, carried, total = 0, 0, 0
-    while place < end:
-        place, count = _hash_units(scratch, place, end, units, carried, chars)
-        made = _combine(units, count, n, hashes)
-        out[total : total + made] = hashes[:made]
-        total += made
-        carried = _carry(units, count, n)
-    if total == 0 and carried:
-        _combine(units, carried, carried, hashes)
-        out[0] = hashes[0]
-        total = 1
-    return total
+    total = 0
+    for row in range(len(offsets) - 1):
+        end = fold_words(data, offsets[row], offsets[row + 1], unicode, scratch)
+        place, carried = 0, 0
+        while place < end:
+            place, count = _hash_units(scratch, place, end, units, carried, chars)
+            made = _combine(units, count, n, hashes)
+            out[total : total + made] = hashes[:made]
+            total += made
+            carried = _carry(units, count, n)
+        if total == bounds[row] and carried:
+            _combine(units, carried, carried, hashes)
+            out[total] = hashes[0]
+            total += 1
+        bounds[row + 1] = total
 
 
 @njit(nogil=True, cache=True)

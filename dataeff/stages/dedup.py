@@ -96,6 +96,9 @@ def decide(
     edges, outcomes = step("edges", ".npy", _over_ranges(keys), _write_edges)
     before: list[Any] = []
     turn = 0
+    if len(whole_range := _over_ranges(edges)) == 1:
+        edges, outcomes = step("components", ".npy", whole_range, _write_components)
+        before = [outcome.facts for outcome in outcomes]
     while before != (before := [outcome.facts for outcome in outcomes]):
         turn += 1
         larger, _ = step(f"large-star-{turn}", ".npy", _over_ranges(edges), _write_large_star)
@@ -151,6 +154,13 @@ def _write_edges(folder: Path, arguments: tuple[tuple[Path, ...], int, int]) -> 
     smallest = np.repeat(np.minimum.reduceat(doc, starts) if len(key) else doc, np.diff(np.append(starts, len(key))))
     linked = doc != smallest
     return _commit_edges(folder, low, components.distinct(doc[linked], smallest[linked]))
+
+
+def _write_components(folder: Path, arguments: tuple[tuple[Path, ...], int, int]) -> Outcome:
+    """All rounds at once, where one task sees all edges."""
+    paths, low, _ = arguments
+    rows = exchange.read_rows(paths)
+    return _commit_edges(folder, low, components.converged(rows[:, rows[0] > rows[1]]))
 
 
 def _write_large_star(folder: Path, arguments: tuple[tuple[Path, ...], int, int]) -> Outcome:

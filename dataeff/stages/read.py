@@ -142,6 +142,7 @@ def find_inputs(read: Read, first_part: int) -> Inputs:
             "name one of them with `Read(text_column=...)`"
         )
     root = _common_folder([file.url for file in found])
+    schema = pa.schema([_as_text(column) if column.name == read.text_column else column for column in schema])
     parts = tuple(
         Part(number=first_part + index, root=root, pieces=tuple(pieces))
         for index, pieces in enumerate(_group(slices, read.part_bytes))
@@ -228,6 +229,12 @@ def _as_documents(
     ]
     names = ["doc", "id", "source", "text", *extras.names]
     return pa.RecordBatch.from_arrays(arrays, names=names), rejects
+
+
+def _as_text(column: pa.Field) -> pa.Field:
+    """Text stored as bytes is text all the same; the reader rejects rows that are not UTF-8."""
+    is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    return column.with_type(pa.large_string()) if is_bytes else column
 
 
 def _common_folder(urls: list[str]) -> str:

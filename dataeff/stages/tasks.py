@@ -102,7 +102,7 @@ def run_step(
         cpu_s += task_cpu_s
         context.observer.advanced(step, tasks[index].num_bytes)
     _remove_strangers(folder, {task.name for task in tasks})
-    _log(
+    log(
         context,
         step=step,
         tasks=len(left),
@@ -138,7 +138,7 @@ def remove_outcome(folder: Path, name: str) -> None:
     (folder / _TASKS / f"{name}.json").unlink(missing_ok=True)
 
 
-def _log(context: Context, **entry: Any) -> None:
+def log(context: Context, **entry: Any) -> None:
     """Append to the run log: what each step of each run cost."""
     with manifest.storage_errors(context.out), (context.out / RUN_LOG).open("a") as log:
         log.write(json.dumps({"run": context.run_id, **entry}) + "\n")

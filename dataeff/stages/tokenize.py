@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from dataeff.manifest import FileRecord, committed
 from dataeff.shuffle import fractions, shuffle_keys
 from dataeff.stages.documents import StoredPart, mapped
 from dataeff.stages.survivors import Survivors
-from dataeff.stages.tasks import Context, Outcome, Task, commit_step, committed_step, remove_outcome, run_step
+from dataeff.stages.tasks import Context, Outcome, Task, commit_step, committed_step, log, remove_outcome, run_step
 from dataeff.tokenizers import Encoder, Tokenizer, token_dtype
 
 STEP = "tokens"
@@ -145,7 +146,17 @@ def _prepare(
     ]
     if wanted:
         run_step(context, SAMPLE_STEP, tasks, _write_sample)
+    began_s, began_cpu_s = time.monotonic(), time.process_time()
     prepared = tokenizer.prepare(_sample(context, tasks if wanted else []))
+    log(
+        context,
+        step="tokenizer training",
+        tasks=1,
+        reused=0,
+        wall_s=round(time.monotonic() - began_s, 3),
+        cpu_s=round(time.process_time() - began_cpu_s, 3),
+        bytes=0,
+    )
     with committed(path) as sink:
         sink.write(prepared)
     digest = manifest.fingerprint(prepared)
