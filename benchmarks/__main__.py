@@ -25,7 +25,9 @@ def names() -> list[str]:
 def main() -> int:
     """Run; with `--check`, 1 where a figure misses its target, the figure on the last line."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(names())}; all if not given")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(names())}; all if not given"
+    )
     parser.add_argument("--check", action="store_true", help="exit 1 where a figure misses its target")
     parser.add_argument("--json", action="store_true", help="print results as JSON on standard output")
     options = parser.parse_args()

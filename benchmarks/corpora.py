@@ -81,5 +81,7 @@ def _changed(batch: pa.RecordBatch, copy: int, rng: np.random.Generator) -> pa.R
             words[place] = f"w{rng.integers(1 << 40):x}"
         made.append(" ".join(words))
     ids = [f"{entry}~{copy}" for entry in batch.column("id").to_pylist()]
-    batch = batch.set_column(batch.schema.get_field_index("text"), batch.schema.field("text"), pa.array(made, pa.large_string()))
+    batch = batch.set_column(
+        batch.schema.get_field_index("text"), batch.schema.field("text"), pa.array(made, pa.large_string())
+    )
     return batch.set_column(batch.schema.get_field_index("id"), batch.schema.field("id"), pa.array(ids, pa.string()))

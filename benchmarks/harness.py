@@ -78,7 +78,9 @@ def hardware() -> dict[str, Any]:
     model = platform.processor() or "unknown"
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        found = {line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")}
+        found = {
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        }
         model = ", ".join(sorted(found)) or model
     return {
         "cpu": model,
@@ -101,7 +103,9 @@ def show(report: Report, console: Console) -> None:
     for note in report.notes:
         console.print(f"  {note}", style="dim", highlight=False)
     if report.versions:
-        console.print("  " + ", ".join(f"{name} {number}" for name, number in sorted(report.versions.items())), style="dim")
+        console.print(
+            "  " + ", ".join(f"{name} {number}" for name, number in sorted(report.versions.items())), style="dim"
+        )
 
 
 def content(report: Report) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 NUM_PERM = 128
@@ -130,8 +131,7 @@ def main() -> None:
         question = json.loads(line)
         path = question["texts"]
         if path not in loaded:
-            with open(path, encoding="utf-8") as file:
-                loaded[path] = json.load(file)
+            loaded[path] = json.loads(Path(path).read_text(encoding="utf-8"))
         texts = loaded[path]
         getattr(signatures, "prepare", lambda _: None)(texts)
         began = time.perf_counter()

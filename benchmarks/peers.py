@@ -19,9 +19,7 @@ REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "datasketch": ("datasketch==2.0.0",),
     "datatrove": ("datatrove==0.10.1", "regex==2026.11.19", "spacy>=3.8,<3.9", "tokenizers==0.23.3", "xxhash"),
 }
-_ONE_CORE = {
-    name: "1" for name in ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-}
+_ONE_CORE = dict.fromkeys(("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 
 
 def interpreter(name: str) -> Path:
@@ -38,7 +36,9 @@ def interpreter(name: str) -> Path:
         subprocess.run([sys.executable, "-m", "venv", ENVIRONMENTS / name], check=True)
         command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *REQUIREMENTS[name]]
         if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
-            raise BenchmarkError(f"the environment of the peer {name} cannot be made; it needs {', '.join(REQUIREMENTS[name])}")
+            raise BenchmarkError(
+                f"the environment of the peer {name} cannot be made; it needs {', '.join(REQUIREMENTS[name])}"
+            )
         done.write_text(wanted)
     return python
 

@@ -68,7 +68,9 @@ def run() -> Report:
             "ours takes UTF-8 in Arrow buffers and normalises (NFC, full case fold); peers take Python strings",
             "slow peers take a smaller seeded sample of the same documents",
         ),
-        versions={line.partition("==")[0]: line.partition("==")[2] for lines in REQUIREMENTS.values() for line in lines[:1]},
+        versions={
+            line.partition("==")[0]: line.partition("==")[2] for lines in REQUIREMENTS.values() for line in lines[:1]
+        },
     )
 
 
@@ -106,7 +108,9 @@ def _check_parity(workers: dict[str, Worker], folder: Path) -> None:
         if name == "gaoya":
             found = statistics.mean(equal)
             if found < 0.95:
-                raise BenchmarkError(f"parity: gaoya finds {found:.0%} of pairs at similarity {min(truth):.2f} and above")
+                raise BenchmarkError(
+                    f"parity: gaoya finds {found:.0%} of pairs at similarity {min(truth):.2f} and above"
+                )
             continue
         error = statistics.mean(guess - true for guess, true in zip(equal, truth, strict=True))
         if abs(error) > 0.02:

@@ -8,6 +8,7 @@ shingle set count once, since they fall into the same buckets whatever the bands
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,8 @@ def run() -> Report:
                 value=float(inside),
                 unit="0 or 1",
                 at_least=1.0,
-                note=f"{row['found']:.4f} of {row['apart']} found, {row['low']:.4f} to {row['high']:.4f} predicted; of all "
-                f"{row['pairs']}: {row['found_of_all']:.4f}, {row['predicted_of_all']:.4f}",
+                note=f"{row['found']:.4f} of {row['apart']} found, {row['low']:.4f} to {row['high']:.4f} predicted; "
+                f"of all {row['pairs']}: {row['found_of_all']:.4f}, {row['predicted_of_all']:.4f}",
             )
         )
     return Report(
@@ -129,7 +130,9 @@ def _greedy(pairs: tuple[Any, Any, Any], text: pa.Array, threshold: float) -> se
     return removed
 
 
-def _recall(minhash: MinHash, text: pa.Array, hashes: Any, offsets: Any, pairs: tuple[Any, Any, Any]) -> list[dict[str, Any]]:
+def _recall(
+    minhash: MinHash, text: pa.Array, hashes: Any, offsets: Any, pairs: tuple[Any, Any, Any]
+) -> list[dict[str, Any]]:
     signatures, _ = minhash.sketch(*text_views(text))
     keys = bands(signatures, minhash.bands, minhash.rows)
     first: dict[bytes, int] = {}
@@ -139,7 +142,7 @@ def _recall(minhash: MinHash, text: pa.Array, hashes: Any, offsets: Any, pairs: 
     hit = (keys[i] == keys[j]).any(axis=1)
     chance = detection_probability(value, minhash.bands, minhash.rows)
     rows = []
-    for low, high in zip(BINS[:-1], BINS[1:], strict=True):
+    for low, high in itertools.pairwise(BINS):
         mine = (value >= low) & ((value < high) | (high == BINS[-1]))
         if not mine.any():
             continue

@@ -7,6 +7,7 @@ import difflib
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from dataeff import registry
 from dataeff.errors import PlanError
@@ -24,13 +25,15 @@ def print_components(kind: str | None) -> None:
         raise PlanError(f"{kind!r} is not a kind of component{hint}; there are {', '.join(registry.KINDS)}")
     console = Console(highlight=False)
     for each in [kind] if kind else registry.KINDS:
-        console.print(f"[bold]{each}[/bold]")
+        table = Table(title=each, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+        table.add_column(no_wrap=True, style="cyan")
+        table.add_column()
         for name in registry.names(each):
             cls = registry.member(each, name)
-            console.print(f"  [cyan]{name}[/cyan]  {escape(registry.meaning(cls))}")
             options = ", ".join(_option(key, value) for key, value in registry.defaults(cls).items())
-            if options:
-                console.print(f"      [dim]{escape(options)}[/dim]")
+            table.add_row(name, escape(registry.meaning(cls)) + (f"\n[dim]{escape(options)}[/dim]" if options else ""))
+        console.print(table)
+        console.print()
 
 
 def _option(name: str, default: object) -> str:

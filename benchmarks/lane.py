@@ -1,0 +1,106 @@
+"""The whole lane on two cores: read, filter, deduplicate, and write Parquet shards or token shards."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks import corpora
+from benchmarks.harness import BenchmarkError, Figure, Report, medians
+from benchmarks.running import THREADS, run_pipeline
+from dataeff import Dedup, Filter, Pipeline, Read, Shard, Tokenize
+from dataeff.filters import C4Quality, FineWebQuality, GopherQuality, GopherRepetition
+from dataeff.formats import ArrowTokens, TextParquet
+from dataeff.tokenizers import Pretrained
+
+ROUNDS = 3
+MEASURED = (
+    GopherRepetition(
+        max_paragraph_share=1,
+        max_paragraph_char_share=1,
+        max_line_share=1,
+        max_line_char_share=1,
+        max_top_ngram_shares=(9, 9, 9),
+        max_duplicate_ngram_shares=(9,) * 6,
+    ),
+    GopherQuality(
+        min_words=5,
+        max_words=10**9,
+        min_mean_word_chars=0,
+        max_mean_word_chars=10**9,
+        max_symbols_per_word=9,
+        max_bullet_line_share=1,
+        max_ellipsis_line_share=1,
+        min_letter_word_share=0,
+        min_stop_words=0,
+    ),
+    C4Quality(max_lorem_ipsum=10**9, max_curly_brackets=10**9, min_sentences=0),
+    FineWebQuality(
+        min_ended_line_share=0, max_short_line_share=1, max_duplicate_char_share=1, max_newlines_per_word=10**9
+    ),
+)
+"""All four families, measured on every document, with thresholds that let nearly all of them pass, so that the text
+goes all the way."""
+TOKEN_SOURCES = ("postgres_doc", "python_doc", "spdx")
+_TOKENIZER = corpora.FOLDER.parent / "tokenizers" / "gpt2.json"
+_BATCH_ROWS = 400
+
+
+def run() -> Report:
+    """Text shards of all corpora; token shards of three, beside the tokenizer alone on what survives of them."""
+    if not _TOKENIZER.is_file():
+        raise BenchmarkError("shared/tokenizers/gpt2.json is not beside the checkout")
+    read_mb = 0.0
+
+    def to_text() -> float:
+        nonlocal read_mb
+        pipeline = Pipeline(Read(*map(str, corpora.files())), Filter(*MEASURED), Dedup(), Shard(TextParquet()))
+        with tempfile.TemporaryDirectory() as folder:
+            seconds, content = run_pipeline(pipeline, Path(folder) / "out")
+        read_mb = sum(entry["bytes"] for entry in content["funnel"]["read"].values()) / 1e6
+        return seconds
+
+    tokenizer = Pretrained(source=str(_TOKENIZER))
+    prepared = tokenizer.prepare(iter(()))
+    encoder = tokenizer.load(prepared)
+    kept = 0
+
+    def to_tokens() -> float:
+        nonlocal kept
+        files = map(str, corpora.files(*TOKEN_SOURCES))
+        pipeline = Pipeline(
+            Read(*files, part_bytes=2 << 20, batch_bytes=1 << 20), Dedup(), Tokenize(tokenizer), Shard(ArrowTokens())
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            seconds, content = run_pipeline(pipeline, Path(folder) / "out")
+        kept = sum(entry["bytes"] for entry in content["funnel"]["kept"].values())
+        return seconds
+
+    text = corpora.texts(*TOKEN_SOURCES)
+    batches = [text.slice(start, _BATCH_ROWS) for start in range(0, len(text), _BATCH_ROWS)]
+
+    def alone() -> float:
+        began = time.perf_counter()
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(encoder.encode, batches))
+        return time.perf_counter() - began
+
+    for warm in (to_text, to_tokens, alone):
+        warm()
+    seconds = medians({"text": to_text, "tokens": to_tokens, "alone": alone}, ROUNDS)
+    alone_mb_s = corpora.size_mb(text) / seconds["alone"]
+    tokens_mb_s = kept / 1e6 / seconds["tokens"]
+    return Report(
+        name="lane",
+        figures=(
+            Figure(name="to text Parquet shards", value=read_mb / seconds["text"], unit="MB/s", at_least=60),
+            Figure(name="to token shards", value=tokens_mb_s, unit="MB/s", note="of text that was tokenized"),
+            Figure(name="tokenizer alone", value=alone_mb_s, unit="MB/s", note=encoder.engine),
+            Figure(
+                name="to token shards / tokenizer alone", value=tokens_mb_s / alone_mb_s, unit="share", at_least=0.8
+            ),
+        ),
+        notes=(f"medians of {ROUNDS} interleaved rounds on {THREADS} threads", f"tokens: {', '.join(TOKEN_SOURCES)}"),
+    )
