@@ -7,7 +7,7 @@ from numba import njit
 
 from dataeff.arrow import I64, U8
 from dataeff.kernel.characters import BREAK, DIGIT, SPACE, characters, flags_of, trim
-from dataeff.kernel.segment import load
+from dataeff.kernel.segment import load, no_break
 from dataeff.kernel.words import decode
 
 REASONS = ("long_word", "no_terminal_punctuation", "few_words", "javascript", "policy")
@@ -20,8 +20,6 @@ _PHRASES = (b"terms of use", b"privacy policy", b"cookie policy", b"uses cookies
 _ANCHORS = (7, 3, 3, 8, 10, 7, 0, 7)
 """Where in each phrase the rare letter stands by which it is looked for: f, v, k, k, k, k, j, p."""
 _IS_JAVASCRIPT, _IS_LOREM = 6, 7
-_ONES = np.uint64(0x0101010101010101)
-_HIGH = np.uint64(0x8080808080808080)
 
 
 def _phrase_table() -> U8:
@@ -107,11 +105,9 @@ def _keep_lines(data, offsets, table, phrases, anchors, require_end, min_words, 
 def _line_end(data, place, stop, table):
     """Where the line from `place` on ends, and where the next begins."""
     while place < stop:
-        if place + 8 <= stop:
-            value = load(data, place)
-            if ((value - _ONES * np.uint64(0x20)) | value) & _HIGH == 0:
-                place += 8
-                continue
+        if place + 8 <= stop and no_break(load(data, place)):
+            place += 8
+            continue
         code, length = decode(data, place, stop)
         if flags_of(table, code) & BREAK:
             pair = code == 13 and place + 1 < stop and data[place + 1] == 10

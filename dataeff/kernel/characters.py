@@ -60,7 +60,7 @@ _LIMIT = 0x110000
 
 
 class Characters(NamedTuple):
-    """A table in two stages: `flags[block[code >> 8] << 8 | code & 255]`."""
+    """A table in two stages: `flags[block[code >> 8] << 8 | code & 255]`; the first block stands first."""
 
     block: U16
     """Shape (0x1100,)."""
@@ -93,8 +93,9 @@ def characters() -> Characters:
         (_WIDE, WIDE_TERMINAL),
     ):
         flags[list(codes)] |= flag
-    rows, block = np.unique(flags.reshape(-1, 256), axis=0, return_inverse=True)
-    made = Characters(block.reshape(-1).astype(np.uint16), rows.reshape(-1))
+    rows, seen, block = np.unique(flags.reshape(-1, 256), axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(seen)
+    made = Characters(np.argsort(order)[block.reshape(-1)].astype(np.uint16), rows[order].reshape(-1))
     for table in made:
         table.flags.writeable = False
     return made

@@ -11,7 +11,7 @@ from numba import njit
 from dataeff.arrow import I64, U8, U64
 from dataeff.kernel.characters import BREAK, SPACE, TERMINAL, characters, flags_of, last_start, trim
 from dataeff.kernel.memory import trailing_zeros
-from dataeff.kernel.segment import continuations, finished, first_bytes, load, mixed
+from dataeff.kernel.segment import continuations, finished, first_bytes, load, mixed, no_break
 from dataeff.kernel.words import decode
 
 I32: TypeAlias = npt.NDArray[np.int32]
@@ -157,11 +157,10 @@ def _line(data, place, stop):
 def _kind(data, start, stop, table):
     if start == stop:
         return BLANK
-    last = np.int64(data[stop - 1])
-    if 97 <= last <= 122:
-        return 0
-    code, _ = decode(data, last_start(data, start, stop), stop)
-    flags = flags_of(table, code)
+    flags = np.int64(table.flags[data[stop - 1]])
+    if data[stop - 1] >= 0x80:
+        code, _ = decode(data, last_start(data, start, stop), stop)
+        flags = flags_of(table, code)
     if flags & TERMINAL:
         return ENDS_SENTENCE
     if flags & SPACE:
@@ -287,6 +286,9 @@ def _count_parts(data, start, stop, table, row, counts):
     """Count the lines within a line that other breaks end; returns where what is left begins."""
     place = start
     while place < stop:
+        if place + 8 <= stop and no_break(load(data, place)):
+            place += 8
+            continue
         code, length = decode(data, place, stop)
         if flags_of(table, code) & BREAK:
             _count_line(data, start, place, table, row, counts)
@@ -299,6 +301,9 @@ def _count_parts(data, start, stop, table, row, counts):
 def _count_line(data, start, stop, table, row, counts):
     counts[0, row] += 1
     while start < stop:
+        if data[start] == 32:
+            start += 1
+            continue
         code, length = decode(data, start, stop)
         if flags_of(table, code) & SPACE == 0:
             counts[1, row] += code == 0x2D or code == 0x2022
@@ -306,7 +311,7 @@ def _count_line(data, start, stop, table, row, counts):
         start += length
     if start < stop:
         last = np.int64(data[stop - 1])
-        if 97 <= last <= 122:
+        if 47 <= last < 0x80:
             return
         _, stop = trim(data, start, stop, table)
         place = last_start(data, start, stop)

@@ -7,10 +7,11 @@ from numba import njit
 
 from dataeff.arrow import F64
 from dataeff.kernel.memory import load_u64
-from dataeff.kernel.segment import Words, finished, hash_bytes, mixed
+from dataeff.kernel.segment import Words, finished, mixed
 
-_PREFIX = 16
-"""Bytes by which it is told where a long n-gram can repeat at all."""
+_PREFIX_A_WORD = 4
+"""First bytes for each word by which it is told where a long n-gram can repeat at all; most words are longer."""
+_SLOTS_A_PLACE = 4
 _FIRST_BITS = 12
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
@@ -73,14 +74,13 @@ def _top_ngrams(rows, hashes, chars, longest, found):
     for row in range(len(found)):
         most = max(most, rows[row + 1] - rows[row])
     places, again = np.empty(most, np.int32), np.zeros(most, np.uint8)
+    met = np.empty(_SLOTS_A_PLACE << _bits(most), np.uint8)
     bits = _FIRST_BITS
     keys, marks, counts = _new_table(bits)
     base = np.int64(0)
     for row in range(len(found)):
         first, num = rows[row], rows[row + 1] - rows[row]
-        alive = num
-        for at in range(num):
-            places[at] = at
+        alive = _repeated_pairs(hashes, first, num, places, met)
         for n in range(2, longest + 1):
             while alive > 0 and places[alive - 1] + n > num:
                 alive -= 1
@@ -101,6 +101,22 @@ def _top_ngrams(rows, hashes, chars, longest, found):
             gram = np.int64(chars[first + best + n]) - chars[first + best] + n - 1
             found[row, n - 2] = count * gram
             alive = _keep(places, again, alive)
+
+
+@njit(nogil=True, cache=True)
+def _repeated_pairs(hashes, first, num, places, met):
+    """Places of pairs of words that may occur more than once; returns how many. Pairs share counters."""
+    bits = _bits(num) + 2
+    shift = np.uint64(64 - bits)
+    met[: 1 << bits] = 0
+    for at in range(first, first + num - 1):
+        slot = np.int64((hashes[at] * _MULTIPLIER + hashes[at + 1]) * _MULTIPLIER >> shift)
+        met[slot] = min(met[slot] + 1, 2)
+    kept = 0
+    for at in range(first, first + num - 1):
+        places[kept] = at - first
+        kept += met[np.int64((hashes[at] * _MULTIPLIER + hashes[at + 1]) * _MULTIPLIER >> shift)] > 1
+    return kept
 
 
 @njit(nogil=True, cache=True)
@@ -151,7 +167,9 @@ def _duplicate_ngrams(rows, text, starts, chars, shortest, longest, found):
     most = 1
     for row in range(len(found)):
         most = max(most, rows[row + 1] - rows[row])
-    places, again = np.empty(most, np.int32), np.zeros(most, np.uint8)
+    places, states = np.empty(most, np.int32), np.empty(most, np.uint64)
+    others, grams = np.empty(most, np.int32), np.empty(most, np.uint64)
+    met = np.empty(_SLOTS_A_PLACE << _bits(most), np.uint8)
     bits = _FIRST_BITS
     keys, marks, _ = _new_table(bits)
     base = np.int64(0)
@@ -159,18 +177,22 @@ def _duplicate_ngrams(rows, text, starts, chars, shortest, longest, found):
         first, num = rows[row], rows[row + 1] - rows[row]
         if num <= shortest:
             continue
-        while not _see_prefixes(text, starts, first, num, shortest, again, keys, marks, base, min(bits, _bits(num))):
-            base += num
-            bits += 2
-            keys, marks, _ = _new_table(bits)
-            again[:num] = 0
-        base += num
-        for at in range(num):
+        alive = num - shortest + 1
+        for at in range(alive):
             places[at] = at
-        alive = _keep(places, again, num)
+            states[at] = mixed(np.uint64(0), load_u64(text, np.int64(starts[first + at])))
+        prefix = 8
         for n in range(shortest, min(longest, num) + 1):
+            if alive == 0:
+                break
+            while prefix < _PREFIX_A_WORD * n:
+                prefix += 8
+                alive = _keep_prefixes(text, starts, first, num, n, prefix, places, states, alive, met)
+            while alive > 0 and places[alive - 1] + n > num:
+                alive -= 1
+            chosen = _choose_repeated(text, starts, first, n, prefix, places, states, alive, met, grams, others)
             while True:
-                total = _repeated(text, starts, chars, first, num, n, places, alive, keys, marks, base, bits)
+                total = _repeated(starts, chars, first, n, grams, others, chosen, keys, marks, base, bits)
                 base += num
                 if total >= 0:
                     break
@@ -180,50 +202,105 @@ def _duplicate_ngrams(rows, text, starts, chars, shortest, longest, found):
 
 
 @njit(nogil=True, cache=True)
-def _see_prefixes(text, starts, first, num, shortest, again, keys, marks, base, bits):
-    """Note in `again` where an n-gram can repeat: where its first bytes do, or where it may be shorter than those.
+def _keep_prefixes(text, starts, first, num, n, prefix, places, states, alive, met):
+    """Keep the places where an n-gram can repeat: where its first bytes do, or where it is shorter than those.
 
-    Words are joined by nothing, so equal n-grams may have other words; but they have equal first bytes.
+    Words are joined by nothing, so equal n-grams may have other words; but they have equal first bytes. What is kept
+    may be too much, since prefixes share counters, never too little.
+
+    Args:
+        text, starts, first, num: Words of a row.
+        n: Words of the n-gram, and of any that is asked for later, or fewer.
+        prefix: How many first bytes, eight more than at the last call, whose hashes are in `states`.
+        places, states, alive: What is left.
+        met: Counters.
 
     Returns:
-        False where the table is full.
+        How many places are left.
     """
-    room = 1 << (bits - 1)
-    filled = 0
-    end = np.int64(starts[first + num])
-    for at in range(num):
-        start = np.int64(starts[first + at])
-        if at + shortest > num:
-            break
-        if starts[first + at + shortest] - start < _PREFIX:
-            again[at] = 1
-        if end - start < _PREFIX:
-            continue
-        key = finished(mixed(mixed(np.uint64(0), load_u64(text, start)), load_u64(text, start + 8)))
-        slot = _slot(key, keys, marks, base, bits)
-        if marks[slot] < base:
-            filled += 1
-            if filled > room:
-                return False
-            keys[slot], marks[slot] = key, base + at
-        else:
-            again[at] = again[marks[slot] - base] = 1
-    return True
+    bits = _bits(alive) + 2
+    shift = np.uint64(64 - bits)
+    met[: 1 << bits] = 0
+    end = np.int64(starts[first + num]) - prefix
+    for at in range(alive):
+        start = np.int64(starts[first + places[at]])
+        state = mixed(states[at], load_u64(text, start + prefix - 8)) if start <= end else np.uint64(0)
+        states[at] = state
+        slot = np.int64(state * _MULTIPLIER >> shift)
+        met[slot] = min(met[slot] + 1, 2)
+    kept = 0
+    for at in range(alive):
+        place = np.int64(places[at])
+        start = np.int64(starts[first + place])
+        state = states[at]
+        places[kept], states[kept] = place, state
+        if place + n <= num:
+            short = starts[first + place + n] - start < prefix
+            kept += short | (met[np.int64(state * _MULTIPLIER >> shift)] > 1)
+    return kept
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _some_bytes(value, count):
+    """The first `count` of eight bytes, zeros for the others; all for a count above 8, none for one below 0."""
+    count = max(min(count, 8), 0)
+    mask = (np.uint64(1) << np.uint64(8 * count & 63)) - np.uint64(1)
+    return value & (mask | np.uint64(0) - np.uint64(count == 8))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _hash(text, start, stop, prefix, state):
+    """64-bit hash of `text[start:stop]`; `state` is that of its first `prefix` bytes, if it has so many.
+
+    Nearly always without a branch: what is left has mostly at most 16 bytes.
+    """
+    length = stop - start
+    if length >= prefix:
+        start += prefix
+    else:
+        state = np.uint64(0)
+    while stop - start > 16:
+        state = mixed(state, load_u64(text, start))
+        start += 8
+    state = mixed(state, _some_bytes(load_u64(text, start), stop - start))
+    state = mixed(state, _some_bytes(load_u64(text, start + 8), stop - start - 8))
+    return finished(state ^ np.uint64(length))
 
 
 @njit(nogil=True, cache=True)
-def _repeated(text, starts, chars, first, num, n, places, alive, keys, marks, base, bits):
+def _choose_repeated(text, starts, first, n, prefix, places, states, alive, met, grams, chosen):
+    """Choose the places of n-grams that may occur more than once, for n-grams share counters; returns how many.
+
+    Their hashes are put in `grams`, their places in `chosen`.
+    """
+    bits = _bits(alive) + 2
+    shift = np.uint64(64 - bits)
+    met[: 1 << bits] = 0
+    for at in range(alive):
+        word = first + np.int64(places[at])
+        key = _hash(text, np.int64(starts[word]), np.int64(starts[word + n]), prefix, states[at])
+        grams[at] = key
+        slot = np.int64(key >> shift)
+        met[slot] = min(met[slot] + 1, 2)
+    kept = 0
+    for at in range(alive):
+        key = grams[at]
+        grams[kept], chosen[kept] = key, places[at]
+        kept += met[np.int64(key >> shift)] > 1
+    return kept
+
+
+@njit(nogil=True, cache=True)
+def _repeated(starts, chars, first, n, grams, chosen, num_chosen, keys, marks, base, bits):
     """Characters in repeated n-grams, or -1 where the table is full."""
-    bits = min(bits, _bits(alive))
+    bits = min(bits, _bits(num_chosen))
     room = 1 << (bits - 1)
     total = np.int64(0)
     free = np.int64(0)
-    for at in range(alive):
-        place = np.int64(places[at])
-        if place + n > num:
-            break
+    for at in range(num_chosen):
+        place = np.int64(chosen[at])
         if place >= free:
-            key = hash_bytes(text, np.int64(starts[first + place]), np.int64(starts[first + place + n]))
+            key = grams[at]
             slot = _slot(key, keys, marks, base, bits)
             if marks[slot] < base:
                 room -= 1

@@ -13,6 +13,7 @@ from dataeff.arrow import I64, U8, U64
 from dataeff.errors import InputError
 from dataeff.kernel.characters import (
     BREAK,
+    DIGIT,
     LETTER,
     PUNCTUATION,
     SPACE,
@@ -199,6 +200,12 @@ def continuations(value):
 
 
 @njit(nogil=True, cache=True, inline="always")
+def no_break(value):
+    """Whether none of eight bytes can be part of a line break: all are ASCII from the space on."""
+    return ((value - _ONES * np.uint64(0x20)) | value) & _HIGH == 0
+
+
+@njit(nogil=True, cache=True, inline="always")
 def _space_flags(value):
     """The highest bit of each of eight ASCII bytes that is white space: 9 to 13 and 28 to 32."""
     low = value & _LOW7
@@ -266,7 +273,10 @@ def _find_words(data, offsets, table, rows, text, starts, kinds, odd_breaks):
                 turns &= turns - np.uint64(1)
                 if begun < 0:
                     begun = here
-                    if here - ended != 1 or data[ended] != 32:
+                    if here - ended == 1 and data[ended] == 10:
+                        if rows[row] < num <= room:
+                            kinds[num - 1] |= ENDS_LINE
+                    elif here - ended != 1 or data[ended] != 32:
                         broken = _look_at_gap(data, ended, here, row, odd_breaks)
                         if broken and rows[row] < num <= room:
                             kinds[num - 1] |= ENDS_LINE
@@ -293,7 +303,7 @@ def _find_words(data, offsets, table, rows, text, starts, kinds, odd_breaks):
     return num
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, inline="always")
 def _look_at_gap(data, place, stop, row, odd_breaks):
     """Whether a line ends in the white space between two words."""
     broken = False
@@ -353,26 +363,41 @@ def _find_regex_words(data, offsets, table, rows, text, starts, kinds, odd_break
     return num
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _letters(value):
+    """The highest bits of ASCII letters among eight bytes; of other bytes anything but it."""
+    low = (value | _CASE) & _LOW7
+    return ((low + np.uint64(0x1F1F1F1F1F1F1F1F)) ^ (low + np.uint64(0x0505050505050505))) & _HIGH
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _digits(value):
+    low = value & _LOW7
+    return ((low + np.uint64(0x5050505050505050)) ^ (low + np.uint64(0x4646464646464646))) & _HIGH
+
+
 @njit(nogil=True, cache=True)
 def _look_at_words(text, starts, table, chars, hashes, kinds):
     total = 0
+    stop = np.int64(starts[0])
     for word in range(len(kinds)):
-        place, stop = np.int64(starts[word]), np.int64(starts[word + 1])
+        place, stop = stop, np.int64(starts[word + 1])
         chars[word] = total
         state = np.uint64(stop - place) * _SECOND
-        high = letters = digits = np.uint64(0)
         at = place
-        while at < stop:
-            left = min(stop - at, 8)
-            value = first_bytes(load_u64(text, at), left)
+        high = letters = digits = np.uint64(0)
+        while stop - at > 8:
+            value = load_u64(text, at)
             state = mixed(state, value)
             high |= value
-            low = (value | _CASE) & _LOW7
-            letters |= (low + np.uint64(0x1F1F1F1F1F1F1F1F)) ^ (low + np.uint64(0x0505050505050505))
-            low = value & _LOW7
-            digits |= (low + np.uint64(0x5050505050505050)) ^ (low + np.uint64(0x4646464646464646))
+            letters |= _letters(value)
+            digits |= _digits(value)
             at += 8
-        hashes[word] = finished(state)
+        value = first_bytes(load_u64(text, at), stop - at)
+        hashes[word] = finished(mixed(state, value))
+        high |= value
+        letters |= _letters(value)
+        digits |= _digits(value)
         kind = np.int64(kinds[word])
         if high & _HIGH:
             count, seen = _look_at_characters(text, place, stop, table)
@@ -380,13 +405,15 @@ def _look_at_words(text, starts, table, chars, hashes, kinds):
             kind |= seen
         else:
             total += stop - place
-            if letters & _HIGH:
-                kind |= HAS_LETTER | HAS_CONTENT
-            elif digits & _HIGH:
-                kind |= HAS_CONTENT
+            kind |= (letters != 0) * (HAS_LETTER | HAS_CONTENT) | (digits != 0) * HAS_CONTENT
         last = np.int64(text[stop - 1])
-        if not (97 <= last <= 122):
-            kind |= _ending(text, place, stop, table)
+        flags = np.int64(table.flags[last])
+        if last >= 0x80 or flags & (LETTER | DIGIT) == 0:
+            before = np.int64(text[stop - 2]) if stop - place > 1 else 0x80
+            if (last | before) < 0x80 and table.flags[before] & (LETTER | DIGIT):
+                kind |= (flags & TERMINAL != 0) * ENDS_SENTENCE
+            else:
+                kind |= _ending(text, place, stop, table)
         kinds[word] = kind
     chars[len(kinds)] = total
 

@@ -15,8 +15,8 @@ _LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
 _HIGH = np.uint64(0x8080808080808080)
 _CASE = np.uint64(0x2020202020202020)
 _PHRASE = np.frombuffer(b"lorem ipsum", np.uint8)
-_PHRASE_P = 7
-"""Where the rare letter by which the phrase is looked for stands in it."""
+_PHRASE_M = 4
+"""Where the letter stands in it that, with the space behind it, it is looked for by."""
 
 
 class Marks(NamedTuple):
@@ -61,25 +61,19 @@ def _count_marks(data, offsets, phrase, counts):
     for row in range(len(offsets) - 1):
         start, stop = offsets[row], offsets[row + 1]
         hashes = brackets = 0
-        dotted = False
+        dotted = np.uint64(0)
         place = start
         while place < stop:
             value = first_bytes(load(data, place), min(stop - place, 8))
-            signs = _equal(value, 35)
-            if signs:
-                hashes += _how_many(signs)
-            signs = _equal(value, 123)
-            if signs:
-                brackets += _how_many(signs)
+            hashes += _how_many(_equal(value, 35))
+            brackets += _how_many(_equal(value, 123))
             # Of three full stops in a row, two are in the same eight bytes.
-            signs = _equal(value, 46)
-            dotted |= signs & signs << np.uint64(8) != 0
-            signs = _equal(value, 0xE2)
-            dotted |= signs != 0
-            if _equal(value | _CASE, 112):
+            dots = _equal(value, 46)
+            dotted |= dots & dots << np.uint64(8) | _equal(value, 0xE2)
+            if _equal(value | _CASE, 109) & _equal(load(data, place + 1), 32):
                 for at in range(place, min(place + 8, stop)):
-                    if data[at] | 0x20 == 112:
-                        counts[3, row] += _stands(data, at - _PHRASE_P, start, stop, phrase)
+                    if data[at] | 0x20 == 109:
+                        counts[3, row] += _stands(data, at - _PHRASE_M, start, stop, phrase)
             place += 8
         counts[0, row], counts[2, row] = hashes, brackets
         if dotted:
