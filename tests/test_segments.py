@@ -76,7 +76,7 @@ def test_paragraphs_and_line_forms_are_those_of_plain_python(text):
     assert repeats == (len(split), *quality.find_duplicates(split))
     odd = segments.words().odd_breaks
     assert odd.tolist() == segments.words("regex").odd_breaks.tolist()
-    forms = lines.count_line_forms(segments.data, segments.offsets, segments.lines, odd)
+    forms = lines.count_line_forms(segments.data, segments.lines, odd)
     assert forms[0][1] == len(text.splitlines())
 
 

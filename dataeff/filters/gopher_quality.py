@@ -60,7 +60,7 @@ class GopherQuality:
         words = segments.words(self.words)
         tally = tally_words(words, word_hashes(sorted(set(self.stop_words))))
         num_words = np.diff(words.rows)
-        lines, bullets, ellipses = count_line_forms(segments.data, segments.offsets, segments.lines, words.odd_breaks)
+        lines, bullets, ellipses = count_line_forms(segments.data, segments.lines, words.odd_breaks)
         return {
             "words": tally.content.astype(np.float64),
             "mean_word_chars": share(tally.content_chars, tally.content),

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from numba import njit
 
 from dataeff.arrow import I64, U8, U64
-from dataeff.kernel.characters import BREAK, SPACE, TERMINAL, characters, flags_of, last_start, trim
+from dataeff.kernel.characters import BREAK, TERMINAL, characters, flags_of, last_start, trim
 from dataeff.kernel.memory import trailing_zeros
 from dataeff.kernel.segment import continuations, finished, first_bytes, load, mixed, no_break
 from dataeff.kernel.words import decode
@@ -21,6 +21,10 @@ ENDS_SENTENCE = 2
 """The line's very last character is a mark that ends a sentence."""
 DUPLICATE = 4
 """The line equals an earlier one of its row."""
+BULLET = 8
+"""The line's first character that is not white space is U+2022 or a hyphen."""
+ELLIPSIS = 16
+"""The line ends, before white space, with three full stops or U+2026."""
 
 _ONES = np.uint64(0x0101010101010101)
 _HIGH = np.uint64(0x8080808080808080)
@@ -41,7 +45,7 @@ class Lines(NamedTuple):
     """Code points of each."""
     hashes: U64
     kinds: U8
-    """`BLANK`, `ENDS_SENTENCE`, `DUPLICATE`."""
+    """`BLANK`, `ENDS_SENTENCE`, `DUPLICATE`, `BULLET`, `ELLIPSIS`."""
 
 
 class Repeats(NamedTuple):
@@ -89,19 +93,18 @@ def repeated_paragraphs(data: U8, offsets: I64, lines: Lines) -> Repeats:
     return found
 
 
-def count_line_forms(data: U8, offsets: I64, lines: Lines, odd_breaks: npt.NDArray[np.bool_]) -> tuple[I64, I64, I64]:
+def count_line_forms(data: U8, lines: Lines, odd_breaks: npt.NDArray[np.bool_]) -> tuple[I64, I64, I64]:
     """Lines as `str.splitlines()` gives them, and how many begin with a bullet or end with an ellipsis.
 
     Args:
-        data, offsets, lines: A batch and its lines.
+        data, lines: A batch and its lines.
         odd_breaks: Rows in which something other than a line feed ends a line, shape (rows,).
 
     Returns:
-        Lines; those whose first character that is not white space is U+2022 or a hyphen; those that end, before white
-        space, with three full stops or U+2026. Shape (rows,) each.
+        Lines, those that are `BULLET`, those that are `ELLIPSIS`; shape (rows,) each.
     """
     counts = np.zeros((3, len(odd_breaks)), np.int64)
-    _count_forms(data, offsets, characters(), lines.rows, lines.starts, lines.lengths, odd_breaks, counts)
+    _count_forms(data, characters(), lines.rows, lines.starts, lines.lengths, lines.kinds, odd_breaks, counts)
     return counts[0], counts[1], counts[2]
 
 
@@ -157,17 +160,30 @@ def _line(data, place, stop):
 def _kind(data, start, stop, table):
     if start == stop:
         return BLANK
-    flags = np.int64(table.flags[data[stop - 1]])
-    if data[stop - 1] >= 0x80:
-        code, _ = decode(data, last_start(data, start, stop), stop)
-        flags = flags_of(table, code)
-    if flags & TERMINAL:
-        return ENDS_SENTENCE
-    if flags & SPACE:
-        start, stop = trim(data, start, stop, table)
-        if start == stop:
-            return BLANK
-    return 0
+    last = np.int64(data[stop - 1])
+    kind = ENDS_SENTENCE if last == 46 or last == 33 or last == 63 else 0
+    while data[start] == 32 and start + 1 < stop:
+        start += 1
+    if 46 < data[start] < 0x80 and 46 < last < 0x80:
+        return kind
+    return kind | _odd_kind(data, start, stop, table)
+
+
+@njit(nogil=True, cache=True)
+def _odd_kind(data, start, stop, table):
+    """Kinds of a line that is not empty, whatever its first and last characters are."""
+    code, _ = decode(data, last_start(data, start, stop), stop)
+    kind = ENDS_SENTENCE if flags_of(table, code) & TERMINAL else 0
+    start, stop = trim(data, start, stop, table)
+    if start == stop:
+        return kind | BLANK
+    code, _ = decode(data, start, stop)
+    if code == 0x2D or code == 0x2022:
+        kind |= BULLET
+    if data[stop - 1] == 46:
+        return kind | (ELLIPSIS if stop - start >= 3 and data[stop - 2] == 46 and data[stop - 3] == 46 else 0)
+    code, _ = decode(data, last_start(data, start, stop), stop)
+    return kind | (ELLIPSIS if code == 0x2026 else 0)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -268,22 +284,25 @@ def _repeated_paragraphs(
 
 
 @njit(nogil=True, cache=True)
-def _count_forms(data, offsets, table, rows, starts, lengths, odd_breaks, counts):
+def _count_forms(data, table, rows, starts, lengths, kinds, odd_breaks, counts):
     for row in range(len(odd_breaks)):
         last = rows[row + 1] - 1
-        for line in range(rows[row], rows[row + 1]):
-            start, stop = starts[line], starts[line] + lengths[line]
-            if odd_breaks[row]:
-                if line < last and start < stop and data[stop - 1] == 13:
-                    stop -= 1
-                start = _count_parts(data, start, stop, table, row, counts)
-            if start < stop or line < last:
-                _count_line(data, start, stop, table, row, counts)
+        if odd_breaks[row]:
+            for line in range(rows[row], last + 1):
+                _count_parts(data, starts[line], starts[line] + lengths[line], line == last, table, row, counts)
+            continue
+        counts[0, row] = last - rows[row] + (lengths[last] > 0)
+        for line in range(rows[row], last + 1):
+            kind = np.int64(kinds[line])
+            counts[1, row] += kind & BULLET != 0
+            counts[2, row] += kind & ELLIPSIS != 0
 
 
 @njit(nogil=True, cache=True)
-def _count_parts(data, start, stop, table, row, counts):
-    """Count the lines within a line that other breaks end; returns where what is left begins."""
+def _count_parts(data, start, stop, is_last, table, row, counts):
+    """Count the lines into which other breaks than line feeds cut a line."""
+    if not is_last and start < stop and data[stop - 1] == 13:
+        stop -= 1
     place = start
     while place < stop:
         if place + 8 <= stop and no_break(load(data, place)):
@@ -291,32 +310,16 @@ def _count_parts(data, start, stop, table, row, counts):
             continue
         code, length = decode(data, place, stop)
         if flags_of(table, code) & BREAK:
-            _count_line(data, start, place, table, row, counts)
+            _count_part(data, start, place, table, row, counts)
             start = place + length
         place += length
-    return start
+    if start < stop or not is_last:
+        _count_part(data, start, stop, table, row, counts)
 
 
 @njit(nogil=True, cache=True)
-def _count_line(data, start, stop, table, row, counts):
+def _count_part(data, start, stop, table, row, counts):
+    kind = _kind(data, start, stop, table)
     counts[0, row] += 1
-    while start < stop:
-        if data[start] == 32:
-            start += 1
-            continue
-        code, length = decode(data, start, stop)
-        if flags_of(table, code) & SPACE == 0:
-            counts[1, row] += code == 0x2D or code == 0x2022
-            break
-        start += length
-    if start < stop:
-        last = np.int64(data[stop - 1])
-        if 47 <= last < 0x80:
-            return
-        _, stop = trim(data, start, stop, table)
-        place = last_start(data, start, stop)
-        if data[place] == 46:
-            counts[2, row] += stop - start >= 3 and data[stop - 2] == 46 and data[stop - 3] == 46
-        else:
-            code, _ = decode(data, place, stop)
-            counts[2, row] += code == 0x2026
+    counts[1, row] += kind & BULLET != 0
+    counts[2, row] += kind & ELLIPSIS != 0

@@ -11,7 +11,8 @@ from dataeff.kernel.segment import Words, finished, mixed
 
 _PREFIX_A_WORD = 4
 """First bytes for each word by which it is told where a long n-gram can repeat at all; most words are longer."""
-_SLOTS_A_PLACE = 4
+_MOST_COUNTER_BITS = 24
+"""A longer text than this has counters for shares more of them, which costs time, not truth."""
 _FIRST_BITS = 12
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
@@ -59,6 +60,12 @@ def _bits(count):
 
 
 @njit(nogil=True, cache=True, inline="always")
+def _counter_bits(count):
+    """Bits of counters for `count` n-grams: at least four for each, so that few share one, up to a limit."""
+    return min(_bits(count) + 1, _MOST_COUNTER_BITS)
+
+
+@njit(nogil=True, cache=True, inline="always")
 def _slot(key, keys, marks, base, bits):
     """Where `key` is among the first 2**bits slots, or the free slot for it."""
     last = (1 << bits) - 1
@@ -73,93 +80,86 @@ def _top_ngrams(rows, hashes, chars, longest, found):
     most = 1
     for row in range(len(found)):
         most = max(most, rows[row + 1] - rows[row])
-    places, again = np.empty(most, np.int32), np.zeros(most, np.uint8)
-    met = np.empty(_SLOTS_A_PLACE << _bits(most), np.uint8)
-    bits = _FIRST_BITS
-    keys, marks, counts = _new_table(bits)
+    places, grams = np.empty(most, np.int32), np.empty(most, np.uint64)
+    others, other_grams = np.empty(most, np.int32), np.empty(most, np.uint64)
+    met = np.empty(1 << _counter_bits(most), np.int32)
+    table = _new_table(_FIRST_BITS)
     base = np.int64(0)
     for row in range(len(found)):
         first, num = rows[row], rows[row + 1] - rows[row]
-        alive = _repeated_pairs(hashes, first, num, places, met)
-        for n in range(2, longest + 1):
+        alive = num
+        for at in range(num):
+            places[at] = at
+            grams[at] = hashes[first + at]
+        for n in range(2, min(longest, num) + 1):
             while alive > 0 and places[alive - 1] + n > num:
                 alive -= 1
-            if num < n:
-                break
-            count, best = 1, 0
-            if alive > 0:
-                while True:
-                    mine = min(bits, _bits(alive))
-                    count, best = _count(hashes, first, n, places, alive, again, keys, marks, counts, base, mine)
-                    base += alive
-                    if count > 0:
-                        break
-                    bits += 2
-                    keys, marks, counts = _new_table(bits)
-                    again[:alive] = 0
-                best = np.int64(places[best]) if count > 1 else 0
+            wanted = _count_ngrams(hashes, first, n, places, grams, alive, met)
+            count, best = np.int64(1), np.int64(0)
+            # A counter is at least as high as the count of each of its n-grams: what is as frequent as the most
+            # frequent one of the highest counters can only be in counters that are as high.
+            while wanted > 1:
+                chosen = _choose_frequent(places, grams, alive, met, wanted, others, other_grams)
+                if len(table[0]) < 1 << _bits(chosen):
+                    table = _new_table(_bits(chosen))
+                count, best = _most_frequent(other_grams, chosen, table[0], table[1], table[2], base)
+                base += chosen
+                best = np.int64(others[best])
+                if count >= wanted or wanted == 2:
+                    break
+                wanted = max(count, 2)
+            if count == 1:
+                best = np.int64(0)
             gram = np.int64(chars[first + best + n]) - chars[first + best] + n - 1
             found[row, n - 2] = count * gram
-            alive = _keep(places, again, alive)
+            alive = _choose_frequent(places, grams, alive, met, 2, places, grams)
 
 
 @njit(nogil=True, cache=True)
-def _repeated_pairs(hashes, first, num, places, met):
-    """Places of pairs of words that may occur more than once; returns how many. Pairs share counters."""
-    bits = _bits(num) + 2
+def _count_ngrams(hashes, first, n, places, grams, alive, met):
+    """Lengthen (n - 1)-grams by a word, and count them; returns the highest count."""
+    bits = _counter_bits(alive)
     shift = np.uint64(64 - bits)
     met[: 1 << bits] = 0
-    for at in range(first, first + num - 1):
-        slot = np.int64((hashes[at] * _MULTIPLIER + hashes[at + 1]) * _MULTIPLIER >> shift)
-        met[slot] = min(met[slot] + 1, 2)
+    highest = 0
+    for at in range(alive):
+        gram = grams[at]
+        gram = (gram ^ gram >> np.uint64(29)) * _MULTIPLIER + hashes[first + places[at] + n - 1]
+        grams[at] = gram
+        slot = np.int64((gram ^ gram >> np.uint64(32)) * _MULTIPLIER >> shift)
+        count = met[slot] + 1
+        met[slot] = count
+        highest = max(highest, count)
+    return highest
+
+
+@njit(nogil=True, cache=True)
+def _choose_frequent(places, grams, alive, met, least, to_places, to_grams):
+    """Choose n-grams whose counter is `least` or more; returns how many."""
+    shift = np.uint64(64 - _counter_bits(alive))
     kept = 0
-    for at in range(first, first + num - 1):
-        places[kept] = at - first
-        kept += met[np.int64((hashes[at] * _MULTIPLIER + hashes[at + 1]) * _MULTIPLIER >> shift)] > 1
+    for at in range(alive):
+        gram = grams[at]
+        to_places[kept], to_grams[kept] = places[at], gram
+        kept += met[np.int64((gram ^ gram >> np.uint64(32)) * _MULTIPLIER >> shift)] >= least
     return kept
 
 
 @njit(nogil=True, cache=True)
-def _count(hashes, first, n, places, alive, again, keys, marks, counts, base, bits):
-    """Count the n-grams that begin at some places, and note in `again` which of them occur more than once.
-
-    Returns:
-        Count of the most frequent and which of the places has its first copy; a count of 0 where the table is full.
-    """
-    room = 1 << (bits - 1)
-    filled = 0
-    most, best = 1, np.int64(0)
-    for at in range(alive):
-        place = first + np.int64(places[at])
-        key = hashes[place]
-        for ahead in range(1, n):
-            key = (key ^ key >> np.uint64(29)) * _MULTIPLIER + hashes[place + ahead]
-        key = (key ^ key >> np.uint64(32)) * _MULTIPLIER
-        slot = _slot(key, keys, marks, base, bits)
+def _most_frequent(grams, num, keys, marks, counts, base):
+    """Count of the most frequent of some n-grams, and which is its first copy; of equally frequent ones the first."""
+    bits = _bits(num)
+    most, best = np.int64(0), np.int64(0)
+    for at in range(num):
+        gram = grams[at]
+        slot = _slot(gram * _MULTIPLIER, keys, marks, base, bits)
         if marks[slot] < base:
-            filled += 1
-            if filled > room:
-                return 0, best
-            keys[slot], marks[slot], counts[slot] = key, base + at, 1
-        else:
-            count = counts[slot] + 1
-            counts[slot] = count
-            copy = marks[slot] - base
-            again[copy] = again[at] = 1
-            if count > most or (count == most and copy < best):
-                most, best = count, copy
+            keys[slot], marks[slot], counts[slot] = gram * _MULTIPLIER, base + at, 0
+        counts[slot] += 1
+        copy = marks[slot] - base
+        if counts[slot] > most or (counts[slot] == most and copy < best):
+            most, best = np.int64(counts[slot]), copy
     return most, best
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _keep(places, again, alive):
-    """Keep the places of n-grams that occur again, for only there can a longer one do so; returns how many."""
-    kept = 0
-    for at in range(alive):
-        places[kept] = places[at]
-        kept += np.int64(again[at])
-        again[at] = 0
-    return kept
 
 
 @njit(nogil=True, cache=True)
@@ -169,7 +169,7 @@ def _duplicate_ngrams(rows, text, starts, chars, shortest, longest, found):
         most = max(most, rows[row + 1] - rows[row])
     places, states = np.empty(most, np.int32), np.empty(most, np.uint64)
     others, grams = np.empty(most, np.int32), np.empty(most, np.uint64)
-    met = np.empty(_SLOTS_A_PLACE << _bits(most), np.uint8)
+    met = np.empty(1 << _counter_bits(most), np.uint8)
     bits = _FIRST_BITS
     keys, marks, _ = _new_table(bits)
     base = np.int64(0)
@@ -218,7 +218,7 @@ def _keep_prefixes(text, starts, first, num, n, prefix, places, states, alive, m
     Returns:
         How many places are left.
     """
-    bits = _bits(alive) + 2
+    bits = _counter_bits(alive)
     shift = np.uint64(64 - bits)
     met[: 1 << bits] = 0
     end = np.int64(starts[first + num]) - prefix
@@ -273,7 +273,7 @@ def _choose_repeated(text, starts, first, n, prefix, places, states, alive, met,
 
     Their hashes are put in `grams`, their places in `chosen`.
     """
-    bits = _bits(alive) + 2
+    bits = _counter_bits(alive)
     shift = np.uint64(64 - bits)
     met[: 1 << bits] = 0
     for at in range(alive):

@@ -14,6 +14,7 @@ _ONES = np.uint64(0x0101010101010101)
 _LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
 _HIGH = np.uint64(0x8080808080808080)
 _CASE = np.uint64(0x2020202020202020)
+_ENDS = np.uint64(0x8000000000000080)
 _PHRASE = np.frombuffer(b"lorem ipsum", np.uint8)
 _PHRASE_M = 4
 """Where the letter stands in it that, with the space behind it, it is looked for by."""
@@ -60,37 +61,31 @@ def _how_many(high_bits):
 def _count_marks(data, offsets, phrase, counts):
     for row in range(len(offsets) - 1):
         start, stop = offsets[row], offsets[row + 1]
-        hashes = brackets = 0
-        dotted = np.uint64(0)
+        hashes = brackets = ellipses = 0
+        run = 0
         place = start
         while place < stop:
             value = first_bytes(load(data, place), min(stop - place, 8))
             hashes += _how_many(_equal(value, 35))
             brackets += _how_many(_equal(value, 123))
-            # Of three full stops in a row, two are in the same eight bytes.
             dots = _equal(value, 46)
-            dotted |= dots & dots << np.uint64(8) | _equal(value, 0xE2)
+            # Full stops matter that stand together, or at either end of the eight bytes.
+            if dots & (dots << np.uint64(8) | _ENDS):
+                for at in range(place, min(place + 8, stop)):
+                    run = run + 1 if data[at] == 46 else 0
+                    ellipses += run == 3
+                    run %= 3
+            else:
+                run = 0
+            if _equal(value, 0xE2):
+                for at in range(place, min(place + 8, stop - 2)):
+                    ellipses += data[at] == 0xE2 and data[at + 1] == 0x80 and data[at + 2] == 0xA6
             if _equal(value | _CASE, 109) & _equal(load(data, place + 1), 32):
                 for at in range(place, min(place + 8, stop)):
                     if data[at] | 0x20 == 109:
                         counts[3, row] += _stands(data, at - _PHRASE_M, start, stop, phrase)
             place += 8
-        counts[0, row], counts[2, row] = hashes, brackets
-        if dotted:
-            counts[1, row] = _count_ellipses(data, start, stop)
-
-
-@njit(nogil=True, cache=True)
-def _count_ellipses(data, start, stop):
-    count = dots = 0
-    for place in range(start, stop):
-        byte = data[place]
-        dots = dots + 1 if byte == 46 else 0
-        if dots == 3:
-            count += 1
-            dots = 0
-        count += byte == 0xA6 and place - 2 >= start and data[place - 1] == 0x80 and data[place - 2] == 0xE2
-    return count
+        counts[0, row], counts[1, row], counts[2, row] = hashes, ellipses, brackets
 
 
 @njit(nogil=True, cache=True)
