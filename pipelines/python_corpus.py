@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 import json
-import pydoc_data.topics
 import sysconfig
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import Distribution, distributions
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from dataeff import Dedup, Filter, Mix, Pipeline, Read, Shard, Tokenize
 from dataeff.filters import GopherQuality, GopherRepetition, Length
@@ -21,15 +21,30 @@ from dataeff.mixers import Unimax
 from dataeff.tokenizers import TrainedBpe
 
 Document = dict[str, str]
+"""`id`, `text`, and what it belongs to: `package`, and `kind` (module, topic, function, readme, licence, ...)."""
+MAX_BYTES = 24_000_000
+"""Most bytes of text a source, so that the whole demo ends within minutes on two cores."""
 PROSE = ("docs", "packages")
 """Sources that rules for prose are made for."""
 _SHORT_DOCSTRING = 80
 """Letters below which a docstring is no document."""
+_READMES = {"README": "readme", "CHANGES": "changes", "CHANGELOG": "changes", "HISTORY": "changes", "NEWS": "changes"}
+_LICENCES = dict.fromkeys(("LICENSE", "LICENCE", "COPYING", "COPYRIGHT"), "licence") | {
+    "NOTICE": "notice",
+    "AUTHORS": "authors",
+}
+_HOLD_STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+_DOCUMENTED = {
+    ast.Module: "module",
+    ast.ClassDef: "class",
+    ast.FunctionDef: "function",
+    ast.AsyncFunctionDef: "function",
+}
 
 
 def python_corpus(
     gathered: Path = Path("build/python_corpus"),
-    max_bytes: int = 24_000_000,
+    max_bytes: int = MAX_BYTES,
     vocab_size: int = 8192,
     max_epochs: float = 4.0,
     sequence_length: int = 1024,
@@ -49,24 +64,27 @@ def python_corpus(
     )
 
 
-def gather(into: Path, max_bytes: int) -> list[Path]:
-    """Write the installation's text as JSON lines, a file a source.
+def gather(into: Path, max_bytes: int = MAX_BYTES) -> list[Path]:
+    """Write the installation's text as JSON lines, a file a source, without importing what it reads.
 
-    Files are only rewritten where their content changed, so that a second run finds its input as it was.
+    Files are only rewritten where their content changed, so that a second run finds its input as it was. Text that is
+    not UTF-8 and metadata that cannot be read are left out; ids hold no path of the machine.
 
     Args:
         into: Folder, made if need be.
-        max_bytes: Most bytes of text a source; what comes first by name is taken.
+        max_bytes: Most bytes of text a source, in UTF-8; what comes first by name is taken.
 
     Returns:
         The files, in order of sources.
     """
     into.mkdir(parents=True, exist_ok=True)
+    library = Path(sysconfig.get_path("stdlib"))
+    packages = installed(distributions())
     sources = {
-        "code": _code(),
-        "docs": _docs(),
-        "licences": _licences(),
-        "packages": _packages(),
+        "code": code(library),
+        "docs": docs(library),
+        "licences": licences(library, packages),
+        "packages": descriptions(packages),
     }
     return [_write(into / f"{source}.jsonl", source, documents, max_bytes) for source, documents in sources.items()]
 
@@ -75,9 +93,13 @@ def _write(path: Path, source: str, documents: Iterable[Document], max_bytes: in
     lines = []
     left = max_bytes
     for document in documents:
-        left -= len(document["text"].encode())
-        if left < 0:
+        try:
+            num_bytes = len(document["text"].encode())
+        except UnicodeEncodeError:
+            continue  # An escape in a docstring made half a character, which no file can hold.
+        if num_bytes > left:
             break
+        left -= num_bytes
         lines.append(json.dumps({"source": source, **document}, ensure_ascii=False) + "\n")
     content = "".join(lines).encode()
     if not path.is_file() or path.read_bytes() != content:
@@ -85,71 +107,123 @@ def _write(path: Path, source: str, documents: Iterable[Document], max_bytes: in
     return path
 
 
-def _library() -> Path:
-    return Path(sysconfig.get_path("stdlib"))
+def code(library: Path) -> Iterator[Document]:
+    """Every module below `library`, its tests included."""
+    for name, text in _modules(library):
+        yield {"id": f"code/{name}", "text": text, "package": _package(name), "kind": "module"}
 
 
-def _modules() -> Iterator[tuple[str, str]]:
-    """Name and text of the standard library's modules, tests included, installed packages not."""
-    root = _library()
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root).as_posix()
-        if not name.startswith(("site-packages/", "dist-packages/")) and (text := _text(path)):
-            yield name, text
-
-
-def _code() -> Iterator[Document]:
-    for name, text in _modules():
-        yield {"id": f"code/{name}", "text": text, "package": name.partition("/")[0].removesuffix(".py")}
-
-
-def _docs() -> Iterator[Document]:
-    for topic, text in sorted(pydoc_data.topics.topics.items()):
-        yield {"id": f"docs/topic/{topic}", "text": text, "package": "pydoc"}
-    for name, text in _modules():
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):
-            continue
-        for node in ast.walk(tree):
+def docs(library: Path) -> Iterator[Document]:
+    """Help topics, then docstrings that are long enough to say something."""
+    for topic, text in _topics():
+        yield {"id": f"docs/topic/{topic}", "text": text, "package": "pydoc", "kind": "topic"}
+    for name, text in _modules(library):
+        for node in _statements(_parsed(text)):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 docstring = ast.get_docstring(node)
                 if docstring and len(docstring) >= _SHORT_DOCSTRING:
                     at = f"{getattr(node, 'name', 'module')}:{getattr(node, 'lineno', 0)}"
-                    yield {"id": f"docs/{name}/{at}", "text": docstring, "package": name.partition("/")[0]}
+                    yield {
+                        "id": f"docs/{name}/{at}",
+                        "text": docstring,
+                        "package": _package(name),
+                        "kind": _DOCUMENTED[type(node)],
+                    }
 
 
-def _installed() -> list[tuple[str, Distribution]]:
-    named = {entry.metadata["Name"]: entry for entry in distributions() if entry.metadata["Name"]}
-    return sorted(named.items())
+def licences(library: Path, packages: Mapping[str, Distribution]) -> Iterator[Document]:
+    """Licences, notices and lists of authors of Python itself, then of each package."""
+    for path in sorted(library.iterdir()):
+        kind = _kind(path.name, _LICENCES)
+        if kind and path.is_file() and (text := _text(path)):
+            yield {"id": f"licences/python/{path.name}", "text": text, "package": "python", "kind": kind}
+    for name, entry in packages.items():
+        for file, kind, text in _texts(entry, _LICENCES):
+            yield {"id": f"licences/{name}/{file}", "text": text, "package": name, "kind": kind}
 
 
-def _packages() -> Iterator[Document]:
-    for name, entry in _installed():
-        description = entry.metadata.get_payload() or entry.metadata.get("Description")  # type: ignore[attr-defined]
-        if isinstance(description, str) and description.strip():
-            yield {"id": f"packages/{name}/description", "text": description, "package": name}
-        for file, text in _texts(entry, ("README", "CHANGES", "HISTORY", "NEWS")):
-            yield {"id": f"packages/{name}/{file}", "text": text, "package": name}
+def descriptions(packages: Mapping[str, Distribution]) -> Iterator[Document]:
+    """What packages say of themselves: the description in their metadata, then readmes and lists of changes."""
+    for name, entry in packages.items():
+        description = entry.metadata.json.get("description", "")
+        if isinstance(description, str) and description.strip() not in ("", "UNKNOWN"):
+            yield {
+                "id": f"packages/{name}/description",
+                "text": description,
+                "package": name,
+                "kind": "description",
+            }
+        for file, kind, text in _texts(entry, _READMES):
+            yield {"id": f"packages/{name}/{file}", "text": text, "package": name, "kind": kind}
 
 
-def _licences() -> Iterator[Document]:
-    for path in sorted(_library().rglob("LICENSE*")):
-        name = path.relative_to(_library()).as_posix()
-        if not name.startswith(("site-packages/", "dist-packages/")) and path.is_file() and (text := _text(path)):
-            yield {"id": f"licences/python/{name}", "text": text, "package": "python"}
-    for name, entry in _installed():
-        for file, text in _texts(entry, ("LICENSE", "LICENCE", "COPYING", "NOTICE", "AUTHORS")):
-            yield {"id": f"licences/{name}/{file}", "text": text, "package": name}
+def installed(found: Iterable[Distribution]) -> dict[str, Distribution]:
+    """Packages by name, sorted: the one that an import would find, and none whose metadata cannot be read."""
+    packages: dict[str, Distribution] = {}
+    for entry in found:
+        try:
+            name = entry.metadata["Name"]
+        except (OSError, UnicodeDecodeError, KeyError):
+            continue
+        if name:
+            packages.setdefault(name, entry)
+    return dict(sorted(packages.items()))
 
 
-def _texts(entry: Distribution, beginnings: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Name and text of a package's files whose names begin so."""
-    for file in sorted(entry.files or [], key=str):
-        if file.name.upper().startswith(beginnings) and not file.name.endswith((".py", ".pyc", ".pyi")):
-            text = _text(Path(str(file.locate())))
-            if text:
-                yield file.as_posix(), text
+def _modules(library: Path) -> Iterator[tuple[str, str]]:
+    """Name and text of modules, those of installed packages left out."""
+    for path in sorted(library.rglob("*.py")):
+        name = path.relative_to(library).as_posix()
+        if not name.startswith(("site-packages/", "dist-packages/")) and (text := _text(path)):
+            yield name, text
+
+
+def _package(module: str) -> str:
+    return module.partition("/")[0].removesuffix(".py")
+
+
+def _topics() -> list[tuple[str, str]]:
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:  # Some systems leave Python's help out.
+        return []
+    return sorted(topics.items())
+
+
+def _parsed(text: str) -> ast.Module:
+    """The module's tree; an empty one where this Python cannot parse it, as some of its own tests intend."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return ast.Module(body=[], type_ignores=[])
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """The module and its statements, nested ones too, as they stand; expressions, most of a tree, define nothing."""
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        inner = [child for child in ast.iter_child_nodes(node) if isinstance(child, _HOLD_STATEMENTS)]
+        left += reversed(inner)
+
+
+def _kind(name: str, kinds: Mapping[str, str]) -> str | None:
+    """The kind of a text by the beginning of its file's name; None of code and of what is no such text."""
+    if name.endswith((".py", ".pyc", ".pyi")):
+        return None
+    return next((kind for beginning, kind in kinds.items() if name.upper().startswith(beginning)), None)
+
+
+def _texts(entry: Distribution, kinds: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Name, kind and text of a package's files of some kinds, each once."""
+    for name, file in sorted({file.as_posix(): file for file in entry.files or ()}.items()):
+        kind = _kind(file.name, kinds)
+        if kind and (text := _text(Path(str(file.locate())))):
+            # A file outside the packages' folder may be listed by where it is on this machine.
+            yield file.name if PurePosixPath(name).is_absolute() else name, kind, text
 
 
 def _text(path: Path) -> str | None:

@@ -9,6 +9,13 @@ import pytest
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what takes the fixture `corpora`, so that `-m "not corpora"` leaves out all of it."""
+    for item in items:
+        if "corpora" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.corpora)
+
+
 @pytest.fixture(scope="session")
 def corpora() -> Path:
     """The folder of real text; skips where it is absent."""
