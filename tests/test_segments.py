@@ -85,6 +85,13 @@ def test_a_space_that_straddles_a_block_of_64_bytes_is_one_space():
     assert words_of(segments_of(*rows), "whitespace") == [row.split() for row in rows]
 
 
+def test_every_white_space_splits_words_and_its_neighbours_do_not():
+    spaces = [code for code in range(0x3100) if chr(code).isspace()]
+    codes = sorted({code + step for code in spaces for step in (-64, -1, 0, 1, 64) if code + step >= 0})
+    rows = [f"{'x' * shift}{chr(code)}y" for code in codes for shift in (1, 5, 62)]
+    assert words_of(segments_of(*rows), "whitespace") == [row.split() for row in rows]
+
+
 def test_a_slice_of_an_array_is_read_from_its_own_place():
     rows = pa.array(["zero", "one two.", "three", "four"], pa.large_string())
     sliced = Segments(rows.slice(1, 2))

@@ -164,7 +164,8 @@ def _kind(data, start, stop, table):
     kind = ENDS_SENTENCE if last == 46 or last == 33 or last == 63 else 0
     while data[start] == 32 and start + 1 < stop:
         start += 1
-    if 46 < data[start] < 0x80 and 46 < last < 0x80:
+    dots = last == 46 and (start + 1 == stop or data[stop - 2] == 46)
+    if 32 < data[start] < 0x80 and data[start] != 45 and 32 < last < 0x80 and not dots:
         return kind
     return kind | _odd_kind(data, start, stop, table)
 

@@ -9,8 +9,8 @@ from dataeff.arrow import F64
 from dataeff.kernel.memory import load_u64
 from dataeff.kernel.segment import Words, finished, mixed
 
-_PREFIX_A_WORD = 4
-"""First bytes for each word by which it is told where a long n-gram can repeat at all; most words are longer."""
+_USUAL_SHARE = 0.8
+"""Share of the usual n-gram's bytes by which it is told where one can repeat at all."""
 _MOST_COUNTER_BITS = 24
 """A longer text than this has counters for shares more of them, which costs time, not truth."""
 _FIRST_BITS = 12
@@ -60,9 +60,9 @@ def _bits(count):
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _counter_bits(count):
-    """Bits of counters for `count` n-grams: at least four for each, so that few share one, up to a limit."""
-    return min(_bits(count) + 1, _MOST_COUNTER_BITS)
+def _counter_bits(count, more):
+    """Bits of counters for `count` n-grams: 2 << `more` for each or more, so that few share one, up to a limit."""
+    return min(_bits(count) + more, _MOST_COUNTER_BITS)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -82,7 +82,7 @@ def _top_ngrams(rows, hashes, chars, longest, found):
         most = max(most, rows[row + 1] - rows[row])
     places, grams = np.empty(most, np.int32), np.empty(most, np.uint64)
     others, other_grams = np.empty(most, np.int32), np.empty(most, np.uint64)
-    met = np.empty(1 << _counter_bits(most), np.int32)
+    met = np.empty(1 << _counter_bits(most, 1), np.int32)
     table = _new_table(_FIRST_BITS)
     base = np.int64(0)
     for row in range(len(found)):
@@ -118,7 +118,7 @@ def _top_ngrams(rows, hashes, chars, longest, found):
 @njit(nogil=True, cache=True)
 def _count_ngrams(hashes, first, n, places, grams, alive, met):
     """Lengthen (n - 1)-grams by a word, and count them; returns the highest count."""
-    bits = _counter_bits(alive)
+    bits = _counter_bits(alive, 1)
     shift = np.uint64(64 - bits)
     met[: 1 << bits] = 0
     highest = 0
@@ -136,7 +136,7 @@ def _count_ngrams(hashes, first, n, places, grams, alive, met):
 @njit(nogil=True, cache=True)
 def _choose_frequent(places, grams, alive, met, least, to_places, to_grams):
     """Choose n-grams whose counter is `least` or more; returns how many."""
-    shift = np.uint64(64 - _counter_bits(alive))
+    shift = np.uint64(64 - _counter_bits(alive, 1))
     kept = 0
     for at in range(alive):
         gram = grams[at]
@@ -169,7 +169,7 @@ def _duplicate_ngrams(rows, text, starts, chars, shortest, longest, found):
         most = max(most, rows[row + 1] - rows[row])
     places, states = np.empty(most, np.int32), np.empty(most, np.uint64)
     others, grams = np.empty(most, np.int32), np.empty(most, np.uint64)
-    met = np.empty(1 << _counter_bits(most), np.uint8)
+    met = np.empty(1 << _counter_bits(most, 2), np.uint8)
     bits = _FIRST_BITS
     keys, marks, _ = _new_table(bits)
     base = np.int64(0)
@@ -182,10 +182,11 @@ def _duplicate_ngrams(rows, text, starts, chars, shortest, longest, found):
             places[at] = at
             states[at] = mixed(np.uint64(0), load_u64(text, np.int64(starts[first + at])))
         prefix = 8
+        usual = _USUAL_SHARE * (starts[first + num] - starts[first]) / num
         for n in range(shortest, min(longest, num) + 1):
             if alive == 0:
                 break
-            while prefix < _PREFIX_A_WORD * n:
+            while prefix < 16 or prefix + 8 <= n * usual:
                 prefix += 8
                 alive = _keep_prefixes(text, starts, first, num, n, prefix, places, states, alive, met)
             while alive > 0 and places[alive - 1] + n > num:
@@ -218,7 +219,7 @@ def _keep_prefixes(text, starts, first, num, n, prefix, places, states, alive, m
     Returns:
         How many places are left.
     """
-    bits = _counter_bits(alive)
+    bits = _counter_bits(alive, 2)
     shift = np.uint64(64 - bits)
     met[: 1 << bits] = 0
     end = np.int64(starts[first + num]) - prefix
@@ -273,7 +274,7 @@ def _choose_repeated(text, starts, first, n, prefix, places, states, alive, met,
 
     Their hashes are put in `grams`, their places in `chosen`.
     """
-    bits = _counter_bits(alive)
+    bits = _counter_bits(alive, 2)
     shift = np.uint64(64 - bits)
     met[: 1 << bits] = 0
     for at in range(alive):

@@ -214,13 +214,38 @@ def _space_flags(value):
     return (control | rest) & ~value & _HIGH
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _space_leads(value):
+    """The highest bit of each of eight bytes with which white space beyond ASCII can begin, and of a few more."""
+    # 0xC2, and 0xE0 to 0xE3.
+    two = (value ^ np.uint64(0xC2C2C2C2C2C2C2C2)) & _LOW7
+    three = (value & np.uint64(0x7C7C7C7C7C7C7C7C)) ^ np.uint64(0x6060606060606060)
+    return value & (~(two + _LOW7) | ~(three + _LOW7)) & _HIGH
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _space_length(data, at, stop):
+    """Bytes of the white space beyond ASCII that begins at `at`; 0 where none does."""
+    lead = data[at]
+    if lead == 0xC2:
+        return 2 if at + 1 < stop and (data[at + 1] == 0x85 or data[at + 1] == 0xA0) else 0
+    if at + 2 >= stop:
+        return 0
+    second, third = np.int64(data[at + 1]), np.int64(data[at + 2])
+    found = lead == 0xE3 and second == 0x80 and third == 0x80
+    found |= lead == 0xE1 and second == 0x9A and third == 0x80
+    if lead == 0xE2:
+        found |= second == 0x80 and (0x80 <= third <= 0x8A or third == 0xA8 or third == 0xA9 or third == 0xAF)
+        found |= second == 0x81 and third == 0x9F
+    return 3 if found else 0
+
+
 @njit(nogil=True, cache=True)
-def _filled(data, place, stop, table, spill):
+def _filled(data, place, stop, spill):
     """A bit for each of up to 64 bytes that is not white space, and how many bytes of white space spill over.
 
     Args:
         data, place, stop: Where.
-        table: Characters.
         spill: Bytes at the start that belong to white space of the block before.
     """
     bits = np.uint64(0)
@@ -240,14 +265,14 @@ def _filled(data, place, stop, table, spill):
     over = 0
     if high & _HIGH:
         bits |= (np.uint64(1) << np.uint64(spill)) - np.uint64(1)
-        end = min(place + 64, stop)
-        for at in range(place, end):
-            lead = data[at]
-            if lead == 0xC2 or 0xE1 <= lead <= 0xE3:
-                code, length = decode(data, at, stop)
-                if flags_of(table, code) & SPACE:
-                    bits |= ((np.uint64(1) << np.uint64(length)) - np.uint64(1)) << np.uint64(at - place)
-                    over = max(over, at + length - place - 64)
+        for part in range(place, min(place + 64, stop), 8):
+            leads = _space_leads(load(data, part))
+            while leads:
+                at = part + np.int64(trailing_zeros(leads) >> np.uint64(3))
+                leads &= leads - np.uint64(1)
+                length = _space_length(data, at, stop)
+                bits |= ((np.uint64(1) << np.uint64(length)) - np.uint64(1)) << np.uint64(at - place)
+                over = max(over, at + length - place - 64)
     if stop - place < 64:
         bits |= ~np.uint64(0) << np.uint64(stop - place)
     return ~bits, over
@@ -265,7 +290,7 @@ def _find_words(data, offsets, table, rows, text, starts, kinds, odd_breaks):
         before = np.uint64(0)
         spill = 0
         while place < stop:
-            filled, spill = _filled(data, place, stop, table, spill)
+            filled, spill = _filled(data, place, stop, spill)
             turns = filled ^ (filled << np.uint64(1) | before)
             before = filled >> np.uint64(63)
             while turns:
@@ -365,15 +390,16 @@ def _find_regex_words(data, offsets, table, rows, text, starts, kinds, odd_break
 
 @njit(nogil=True, cache=True, inline="always")
 def _letters(value):
-    """The highest bits of ASCII letters among eight bytes; of other bytes anything but it."""
+    """The highest bit of each of eight bytes that is an ASCII letter."""
     low = (value | _CASE) & _LOW7
-    return ((low + np.uint64(0x1F1F1F1F1F1F1F1F)) ^ (low + np.uint64(0x0505050505050505))) & _HIGH
+    return ((low + np.uint64(0x1F1F1F1F1F1F1F1F)) ^ (low + np.uint64(0x0505050505050505))) & ~value & _HIGH
 
 
 @njit(nogil=True, cache=True, inline="always")
 def _digits(value):
+    """The highest bit of each of eight bytes that is an ASCII digit."""
     low = value & _LOW7
-    return ((low + np.uint64(0x5050505050505050)) ^ (low + np.uint64(0x4646464646464646))) & _HIGH
+    return ((low + np.uint64(0x5050505050505050)) ^ (low + np.uint64(0x4646464646464646))) & ~value & _HIGH
 
 
 @njit(nogil=True, cache=True)
@@ -385,24 +411,33 @@ def _look_at_words(text, starts, table, chars, hashes, kinds):
         chars[word] = total
         state = np.uint64(stop - place) * _SECOND
         at = place
-        high = letters = digits = np.uint64(0)
+        high = wide = letters = digits = np.uint64(0)
         while stop - at > 8:
             value = load_u64(text, at)
             state = mixed(state, value)
             high |= value
+            wide |= value & value << np.uint64(1) & value << np.uint64(2)
             letters |= _letters(value)
             digits |= _digits(value)
             at += 8
         value = first_bytes(load_u64(text, at), stop - at)
         hashes[word] = finished(mixed(state, value))
         high |= value
+        wide |= value & value << np.uint64(1) & value << np.uint64(2)
         letters |= _letters(value)
         digits |= _digits(value)
         kind = np.int64(kinds[word])
         if high & _HIGH:
-            count, seen = _look_at_characters(text, place, stop, table)
-            total += count
-            kind |= seen
+            total += stop - place
+            if letters and not wide & _HIGH:
+                for at in range(place, stop - 8, 8):
+                    total -= np.int64(continuations(load_u64(text, at)))
+                total -= np.int64(continuations(value))
+                kind |= HAS_LETTER | HAS_CONTENT
+            else:
+                count, seen = _look_at_characters(text, place, stop, table)
+                total += count - (stop - place)
+                kind |= seen
         else:
             total += stop - place
             kind |= (letters != 0) * (HAS_LETTER | HAS_CONTENT) | (digits != 0) * HAS_CONTENT

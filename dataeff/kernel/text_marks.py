@@ -65,7 +65,9 @@ def _count_marks(data, offsets, phrase, counts):
         run = 0
         place = start
         while place < stop:
-            value = first_bytes(load(data, place), min(stop - place, 8))
+            value = load(data, place)
+            if stop - place < 8:
+                value = first_bytes(value, stop - place)
             hashes += _how_many(_equal(value, 35))
             brackets += _how_many(_equal(value, 123))
             dots = _equal(value, 46)
