@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -95,6 +96,7 @@ class Engine:
         Raises:
             DataeffError: The first failure, as the task raised it; what is still running is cancelled.
         """
+        import cloudpickle
         from distributed import as_completed
 
         waiting = iter(enumerate(items))
@@ -103,7 +105,9 @@ class Engine:
 
         def submit() -> None:
             for index, item in waiting:
-                future = self._client.submit(function, item, pure=False)
+                # Pickled here, so that what only the recipe's own file defines travels along, and what cannot be
+                # unpickled fails the task; left to the scheduler's messages it would silence the worker.
+                future = self._client.submit(_call, cloudpickle.dumps((function, item)), pure=False)
                 running[future] = index
                 finished.add(future)
                 return
@@ -133,6 +137,11 @@ class Engine:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Close."""
         self.close()
+
+
+def _call(pickled: bytes) -> Any:
+    function, item = pickle.loads(pickled)
+    return function(item)
 
 
 def num_cores() -> int:

@@ -12,7 +12,7 @@ from dataeff import Dedup, Filter, Mix, Pipeline, Read, Shard, Tokenize
 from dataeff.filters import FineWebQuality, GopherQuality, GopherRepetition, Length
 from dataeff.formats import ArrowTokens, WebdatasetTar
 from dataeff.mixers import Unimax
-from dataeff.tokenizers import TokenizerFile, TrainedBpe
+from dataeff.tokenizers import Pretrained, TrainedBpe
 
 
 def domains(
@@ -32,7 +32,7 @@ def domains(
         Filter(GopherRepetition(), GopherQuality(), FineWebQuality(), sources=web),
         Filter(Length(min_words=10)),
         Dedup(prefer=prefer),
-        Tokenize(TokenizerFile(path=str(tokenizer)) if tokenizer else TrainedBpe(vocab_size=vocab_size)),
+        Tokenize(Pretrained(source=str(tokenizer)) if tokenizer else TrainedBpe(vocab_size=vocab_size)),
         Mix(Unimax(max_epochs=max_epochs), budget=budget, max_epochs=max_epochs),
         Shard(ArrowTokens(sequence_length=sequence_length), WebdatasetTar()),
         seed=seed,
