@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -74,7 +75,7 @@ def medians(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict
 
 
 def hardware() -> dict[str, Any]:
-    """The machine, without its name."""
+    """The machine without its name, and the load of it over the last minute, ours included."""
     model = platform.processor() or "unknown"
     info = Path("/proc/cpuinfo")
     if info.is_file():
@@ -88,7 +89,17 @@ def hardware() -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": platform.system(),
         "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 1),
     }
+
+
+def commit() -> str:
+    """Short hash of the measured code, with `+` where files differ from it; `unknown` outside a checkout."""
+    command = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def show(report: Report, console: Console) -> None:
@@ -114,6 +125,7 @@ def content(report: Report) -> dict[str, Any]:
     return {
         "benchmark": report.name,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "commit": commit(),
         "hardware": hardware(),
         "versions": {"dataeff": version("dataeff"), **{name: version(name) for name in _OURS}, **report.versions},
         "figures": figures,

@@ -103,13 +103,16 @@ def datasketch() -> Callable[[list[str]], Any]:
 
 def datatrove() -> Callable[[list[str]], Any]:
     """The signature step of its MinHash pipeline, with its default English word tokenizer."""
+    import atexit
     import tempfile
 
     import numpy as np
     from datatrove.pipeline.dedup.minhash import MinhashConfig, MinhashDedupSignature
 
     config = MinhashConfig(n_grams=NGRAM, num_buckets=BANDS, hashes_per_bucket=NUM_PERM // BANDS)
-    step = MinhashDedupSignature(tempfile.mkdtemp(), config)
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    step = MinhashDedupSignature(folder.name, config)
 
     def signatures(texts: list[str]) -> Any:
         made = []

@@ -17,7 +17,7 @@ REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "gaoya": ("gaoya==0.2.2",),
     "rensa": ("rensa==0.5.0",),
     "datasketch": ("datasketch==2.0.0",),
-    "datatrove": ("datatrove==0.10.1", "regex==2026.11.19", "spacy>=3.8,<3.9", "tokenizers==0.23.3", "xxhash"),
+    "datatrove": ("datatrove==0.10.1", "regex==2026.11.19", "spacy==3.8.18", "tokenizers==0.23.3", "xxhash==3.8.1"),
 }
 _ONE_CORE = dict.fromkeys(("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 
@@ -33,8 +33,8 @@ def interpreter(name: str) -> Path:
     wanted = "\n".join(REQUIREMENTS[name])
     if not done.is_file() or done.read_text() != wanted:
         say(f"making the environment of {name} (once)")
-        subprocess.run([sys.executable, "-m", "venv", ENVIRONMENTS / name], check=True)
-        command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *REQUIREMENTS[name]]
+        subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENTS / name)], check=True)
+        command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *REQUIREMENTS[name]]
         if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
             raise BenchmarkError(
                 f"the environment of the peer {name} cannot be made; it needs {', '.join(REQUIREMENTS[name])}"
