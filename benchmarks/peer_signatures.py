@@ -54,7 +54,7 @@ def ours() -> Callable[[list[str]], Any]:
 
 def gaoya() -> Callable[[list[str]], Any]:
     """Into its index, the only way to its signatures from Python; its tokens are made in Rust."""
-    from gaoya.minhash import MinHashStringIndex
+    from gaoya.minhash import MinHashStringIndex  # type: ignore[import-not-found]
 
     def signatures(texts: list[str]) -> Any:
         index = MinHashStringIndex(32, 0.8, BANDS, NUM_PERM // BANDS, None, "word", True, (NGRAM, NGRAM), "vec")
@@ -71,14 +71,14 @@ def gaoya() -> Callable[[list[str]], Any]:
 
 def rensa() -> Callable[[list[str]], Any]:
     """Its full-set path over token sets made in Python."""
-    from rensa import RMinHash
+    from rensa import RMinHash  # type: ignore[import-not-found]
 
     def signatures(texts: list[str]) -> Any:
         return RMinHash.digest_matrix_from_token_sets([word_ngrams(text) for text in texts], NUM_PERM, 42)
 
     def equal(found: Any, i: int, j: int) -> float:
         rows = found.to_rows()
-        return sum(left == right for left, right in zip(rows[i], rows[j], strict=True)) / NUM_PERM
+        return float(sum(left == right for left, right in zip(rows[i], rows[j], strict=True))) / NUM_PERM
 
     signatures.equal = equal  # type: ignore[attr-defined]
     return signatures
@@ -107,7 +107,7 @@ def datatrove() -> Callable[[list[str]], Any]:
     import tempfile
 
     import numpy as np
-    from datatrove.pipeline.dedup.minhash import MinhashConfig, MinhashDedupSignature
+    from datatrove.pipeline.dedup.minhash import MinhashConfig, MinhashDedupSignature  # type: ignore[import-not-found]
 
     config = MinhashConfig(n_grams=NGRAM, num_buckets=BANDS, hashes_per_bucket=NUM_PERM // BANDS)
     folder = tempfile.TemporaryDirectory()

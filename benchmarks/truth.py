@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import scipy.sparse as sp
-from scipy.stats import norm
+import scipy.sparse as sp  # type: ignore[import-untyped]
+from scipy.stats import norm  # type: ignore[import-untyped]
 
 from benchmarks import corpora
 from benchmarks.harness import Figure, Report, say
@@ -174,7 +174,7 @@ def _recall(minhash: MinHash, once: Any, pairs: Pairs, hit: Any) -> list[dict[st
     """By bin of similarity: the share of pairs in one bucket, and the interval that the bands predict."""
     distinct = once[pairs.i] & once[pairs.j]
     pairs, hit = pairs.where(distinct), hit[distinct]
-    chance = detection_probability(pairs.jaccard, minhash.bands, minhash.rows)
+    chance: Any = detection_probability(pairs.jaccard, minhash.bands, minhash.rows)
     rows = []
     for low, high in itertools.pairwise(BINS):
         mine = (pairs.jaccard >= low) & ((pairs.jaccard < high) | (high == BINS[-1]))
