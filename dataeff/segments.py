@@ -1,4 +1,4 @@
-"""A batch's characters, words, lines and paragraphs: found once, when first asked for, and shared by all filters."""
+"""A batch's characters, words, lines and marks: found once, when first asked for, and shared by all filters."""
 
 from __future__ import annotations
 

@@ -200,18 +200,20 @@ def _mentions(out, start, stop, phrases, anchors):
         if byte == 123:
             bracket = True
         byte |= 0x20
-        if byte == 102 or byte == 106 or byte == 107 or byte == 112 or byte == 118 or byte == 0xE2:
-            letter = 107 if byte == 0xE2 else byte
-            for number in range(len(phrases)):
-                if phrases[number, anchors[number]] == letter and _stands(
-                    out, place - anchors[number], start, stop, phrases[number]
-                ):
-                    if number == _IS_JAVASCRIPT:
-                        javascript = True
-                    elif number == _IS_LOREM:
-                        condemned = True
-                    else:
-                        policy = True
+        if byte == 102 or byte == 107 or byte == 112 or byte == 118:
+            # An o stands before f and k in each phrase, an i before p and v.
+            before = 111 if byte < 110 else 105
+            if place == start or out[place - 1] | 0x20 != before:
+                continue
+        elif byte != 106 and byte != 0xE2:
+            continue
+        letter = 107 if byte == 0xE2 else byte
+        for number in range(len(phrases)):
+            anchor = anchors[number]
+            if phrases[number, anchor] == letter and _stands(out, place - anchor, start, stop, phrases[number]):
+                javascript |= number == _IS_JAVASCRIPT
+                condemned |= number == _IS_LOREM
+                policy |= number < _IS_JAVASCRIPT
     if condemned:
         return _KEPT
     if javascript:

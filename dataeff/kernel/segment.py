@@ -164,18 +164,6 @@ def finished(state):
 
 
 @njit(nogil=True, cache=True, inline="always")
-def hash_bytes(text, start, stop):
-    """64-bit hash of `text[start:stop]`, which at least seven more bytes follow."""
-    state = np.uint64(stop - start) * _SECOND
-    while stop - start > 8:
-        state = mixed(state, load_u64(text, start))
-        start += 8
-    if stop > start:
-        state = mixed(state, first_bytes(load_u64(text, start), stop - start))
-    return finished(state)
-
-
-@njit(nogil=True, cache=True, inline="always")
 def eight_flags(high_bits):
     """One bit for each byte whose highest bit is set; the other bits must be 0."""
     return (high_bits >> np.uint64(7)) * _GATHER >> np.uint64(56)
