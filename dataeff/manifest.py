@@ -169,7 +169,8 @@ def canonical(value: Any) -> Any:
     """`value` as plain JSON that two equal values share, in any process on any machine.
 
     Dataclasses are their class and fields, less those that are left out of comparison; a plain function is its
-    source text, for a change of it changes what it does. Whatever could hide state (a closure, a lambda without source, an open file) has no such form.
+    source text, for a change of it changes what it does. Whatever could hide state (a closure, a lambda without
+    source, an open file) has no such form.
 
     Raises:
         PlanError: `value`, or something in it, has no canonical form.
