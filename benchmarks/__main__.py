@@ -42,6 +42,7 @@ def main() -> int:
     if unknown:
         parser.error(f"no benchmark is called {unknown[0]}; there are {', '.join(names())}")
     console = Console(stderr=options.json, width=None if sys.stdout.isatty() else 140)
+    harness.commit()  # Before anything runs: work on the code may go on meanwhile.
     reports = []
     for name in options.names or names():
         try:

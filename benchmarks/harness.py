@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import os
 import platform
@@ -93,8 +94,9 @@ def hardware() -> dict[str, Any]:
     }
 
 
+@functools.cache
 def commit() -> str:
-    """Short hash of the measured code, with `+` where files differ from it; `unknown` outside a checkout."""
+    """Short hash of the code at the first call, with `+` where files differ from it; `unknown` outside a checkout."""
     command = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
