@@ -58,7 +58,13 @@ def parse(line: bytes) -> dict[str, Any]:
     return value
 
 
+class _NegativeZero(int):
+    """The integer `-0`, which a column of doubles keeps the sign of."""
+
+
 def _integer(digits: str) -> int | float:
+    if digits == "-0":
+        return _NegativeZero()
     return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
 
 
@@ -103,6 +109,8 @@ def _held(value: Any, kind: pa.DataType, place: str) -> Any:
 
 
 def _double(value: float) -> float:
+    if isinstance(value, _NegativeZero):
+        return -0.0
     try:
         return float(value)
     except OverflowError:

@@ -812,3 +812,22 @@ def test_an_unpacked_file_reads_like_the_plain_one(content, sizes, kind):
         assert source.read(size) == plain.read(size)
         assert source.tell() == plain.tell()
     assert streams.read_all(source) == plain.read()
+
+
+def test_the_integer_minus_zero_is_read_alike_in_good_and_bad_company(tmp_path):
+    good = b'{"x": 1.5}\n{"x": -0}\n'
+    found = []
+    for name, content in (("good", good), ("bad", good + b"{\n")):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_bytes(content)
+        file = files.find([str(path)])[0]
+        reader = jsonl.Jsonl()
+        schema = reader.schema(file)
+        rows = [
+            row
+            for piece in reader.split(file, 1 << 20)
+            for rows in reader.read(piece, schema, 1 << 20)
+            for row in rows.batch.column("x").to_pylist()
+        ]
+        found.append([str(value) for value in rows])
+    assert found == [["1.5", "-0.0"], ["1.5", "-0.0"]]

@@ -53,7 +53,11 @@ def decoded(text: str) -> Any:
         width = 2 if inside and text[position] == "\\" else 1
         made += text[position : position + width]
         position += width
-    return json.loads(made)
+    return json.loads(made, parse_int=lambda digits: MinusZero() if digits == "-0" else int(digits))
+
+
+class MinusZero(int):
+    """The integer -0, whose sign only a double can keep."""
 
 
 def typed(value: Any, kind: pa.DataType) -> Any:
@@ -69,6 +73,9 @@ def typed(value: Any, kind: pa.DataType) -> Any:
         return value
     if pa.types.is_boolean(kind) and isinstance(value, bool):
         return value
+    if isinstance(value, MinusZero) and pa.types.is_float64(kind):
+        return -0.0
+    value = int(value) if isinstance(value, MinusZero) else value
     if pa.types.is_int64(kind) and type(value) is int and -(2**63) <= value < 2**63:
         return value
     if pa.types.is_float64(kind) and type(value) in (int, float):
