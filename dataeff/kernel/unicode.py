@@ -28,31 +28,12 @@ NOT_NFC = 8
 """Never, or not always, part of NFC text (NFC_Quick_Check no or maybe)."""
 NOT_NFKC = 16
 """Never, or not always, part of NFKC text."""
-ALPHABETIC = 32
-"""A letter as `str.isalpha()` sees it."""
-SYMBOL = 64
-"""Punctuation, a symbol or a control character (Unicode categories P, S, C)."""
-TERMINAL = 128
-"""Ends a sentence (property Sentence_Terminal of Unicode 15)."""
 EXPANDS = -0x110000
 """A fold below this stands for row `EXPANDS - 1 - fold` of the expansions."""
 
 _LIMIT = 0x110000
 _UNIFORM = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xAC00, 0xD7A4), (0x20000, 0x2F800), (0x2FA20, 0x40000))
 """Ideographs and Hangul syllables: each that is assigned is alike."""
-_TERMINAL_SPANS = """
-0021 002E 003F 0589 061D-061F 06D4 0700-0702 07F9 0837 0839 083D-083E 0964-0965 104A-104B 1362 1367-1368 166E
-1735-1736 1803 1809 1944-1945 1AA8-1AAB 1B5A-1B5B 1B5E-1B5F 1B7D-1B7E 1C3B-1C3C 1C7E-1C7F 203C-203D 2047-2049 2E2E
-2E3C 2E53-2E54 3002 A4FF A60E-A60F A6F3 A6F7 A876-A877 A8CE-A8CF A92F A9C8-A9C9 AA5D-AA5F AAF0-AAF1 ABEB FE52
-FE56-FE57 FF01 FF0E FF1F FF61 10A56-10A57 10F55-10F59 10F86-10F89 11047-11048 110BE-110C1 11141-11143 111C5-111C6
-111CD 111DE-111DF 11238-11239 1123B-1123C 112A9 1144B-1144C 115C2-115C3 115C9-115D7 11641-11642 1173C-1173E 11944
-11946 11A42-11A43 11A9B-11A9C 11C41-11C42 11EF7-11EF8 16A6E-16A6F 16AF5 16B37-16B38 16B44 16E98 1BC9F 1DA88
-"""
-_TERMINALS = frozenset(
-    code
-    for span in _TERMINAL_SPANS.split()
-    for code in range(int(span.partition("-")[0], 16), int(span.rpartition("-")[2], 16) + 1)
-)
 _SOLO_NAMES = (
     "CJK UNIFIED IDEOGRAPH",
     "CJK COMPATIBILITY IDEOGRAPH",
@@ -101,7 +82,7 @@ def tables() -> Tables:
             fold[code] = -len(expansions)
     for start, stop in _UNIFORM:
         alike = [unicodedata.category(chr(code)) == "Lo" for code in range(start, stop)]
-        flags[start:stop] = np.where(alike, SOLO | ALPHABETIC, SYMBOL)
+        flags[start:stop] = np.where(alike, SOLO, SEPARATOR)
     return _compressed(flags, fold, np.array(expansions, np.uint32))
 
 
@@ -133,12 +114,6 @@ def _flags(character: str, composes: bool) -> int:
         flags = WORD
     if character.isspace():
         flags |= SPACE
-    if character.isalpha():
-        flags |= ALPHABETIC
-    if category[0] in "PSC":
-        flags |= SYMBOL
-    if ord(character) in _TERMINALS:
-        flags |= TERMINAL
     if composes or unicodedata.normalize("NFC", character) != character:
         flags |= NOT_NFC
     if composes or unicodedata.normalize("NFKC", character) != character:
