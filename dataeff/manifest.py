@@ -21,9 +21,7 @@ from enum import Enum
 from pathlib import Path, PurePath
 from typing import Any, cast
 
-import google_crc32c
-import numpy as np
-
+from dataeff.checksums import crc32c, crc32c_of_file
 from dataeff.errors import FormatError, PlanError, StorageError
 
 _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
@@ -56,7 +54,7 @@ class Sink(io.RawIOBase):
         view = memoryview(data).cast("B")
         for start in range(0, len(view), 1 << 24):
             piece = view[start : start + (1 << 24)]
-            self._crc = google_crc32c.extend(self._crc, np.frombuffer(piece, np.uint8))
+            self._crc = crc32c(piece, self._crc)
             written = 0
             while written < len(piece):
                 written += self._file.write(piece[written:])
@@ -81,11 +79,7 @@ class Sink(io.RawIOBase):
 
 def record_of(path: Path) -> FileRecord:
     """Size and checksum of a file that is there."""
-    crc = 0
-    with path.open("rb") as file:
-        while piece := file.read(1 << 22):
-            crc = google_crc32c.extend(crc, piece)
-    return FileRecord(num_bytes=path.stat().st_size, crc32c=f"{crc:08x}")
+    return FileRecord(num_bytes=path.stat().st_size, crc32c=f"{crc32c_of_file(path):08x}")
 
 
 @contextlib.contextmanager
