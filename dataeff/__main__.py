@@ -23,6 +23,9 @@ app.command("inspect")(inspect)
 app.command("verify")(verify)
 app.command("list")(list_components)
 
+_INTERRUPTED = 130
+"""Exit code that typer gives to Ctrl-C."""
+
 
 def main() -> None:
     """Run the command line; what dataeff raises on purpose is printed without a traceback and exits with 1."""
@@ -31,9 +34,10 @@ def main() -> None:
     except DataeffError as error:
         typer.echo(f"dataeff: {error}", err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("dataeff: stopped; finished parts are kept, run the same command again to go on", err=True)
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:
+            typer.echo("dataeff: stopped; finished parts are kept, run the same command again to go on", err=True)
+        raise
 
 
 if __name__ == "__main__":

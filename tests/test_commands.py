@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,31 @@ def test_errors_are_one_clear_sentence_without_a_traceback(made):
     assert done.stderr.startswith("dataeff: the recipe recipe has no option 'min_word' (did you mean min_words?)")
     assert "Traceback" not in done.stderr
     assert not (folder / "new").exists()
+
+
+def test_ctrl_c_says_that_what_is_done_is_kept_and_the_run_goes_on(made):
+    folder, _ = made
+    making.write_jsonl(folder / "many/a.jsonl", making.rows(400, seed=3, source="a"))
+    command = [sys.executable, "-m", "dataeff", "run", "slow.py", "--out", "stopped"]
+    (folder / "slow.py").write_text(
+        "import time\nfrom dataclasses import dataclass\nfrom dataeff import Filter, Pipeline, Read\n"
+        "from dataeff.filters import Bounds\n\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Slow:\n"
+        "    def measure(self, segments):\n        time.sleep(0.05)\n"
+        "        return {'n': segments.chars_per_row * 1.0}\n"
+        "    def bounds(self):\n        return {'n': Bounds()}\n\n"
+        "def recipe() -> Pipeline:\n"
+        "    return Pipeline(Read('many', part_bytes=8_000, batch_bytes=4_000), Filter(Slow()))\n"
+    )
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not any((folder / "stopped/documents/_tasks").glob("*.json")):
+        pass
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate()
+    assert process.returncode == 130
+    assert error.rstrip().endswith("dataeff: stopped; finished parts are kept, run the same command again to go on")
+    assert "Traceback" not in error
+    assert subprocess.run(command, cwd=folder, capture_output=True).returncode == 0
 
 
 def test_list_shows_every_member_with_its_meaning_and_defaults(made):
