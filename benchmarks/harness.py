@@ -65,14 +65,19 @@ class Report:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-def medians(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Median seconds of each contestant over rounds in which every one runs once, the order turning each round."""
+def timings(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each contestant in rounds in which every one runs once, the order turning each round."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     names = list(contestants)
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             seconds[name].append(contestants[name]())
-    return {name: statistics.median(found) for name, found in seconds.items()}
+    return seconds
+
+
+def medians(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """Median seconds of each contestant; see `timings`."""
+    return {name: statistics.median(found) for name, found in timings(contestants, rounds).items()}
 
 
 def hardware() -> dict[str, Any]:
