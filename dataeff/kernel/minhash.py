@@ -71,26 +71,30 @@ def _signatures(hashes, offsets, a, b, out):
     for row in range(len(offsets) - 1):
         for start in range(offsets[row], offsets[row + 1], BLOCK):
             count = min(BLOCK, offsets[row + 1] - start)
-            block[:count] = hashes[start : start + count]
+            for place in range(count):
+                block[place] = mixed(hashes[start + place])
             lower(block, count, a, b, out[row])
+
+
+@njit(nogil=True, cache=True, inline="always")
+def mixed(h):
+    """The finaliser of MurmurHash3, which datasketch puts before the permutations."""
+    h ^= h >> np.uint32(16)
+    h = np.uint32(h * np.uint32(0x85EBCA6B))
+    h ^= h >> np.uint32(13)
+    h = np.uint32(h * np.uint32(0xC2B2AE35))
+    return h ^ h >> np.uint32(16)
 
 
 @njit(nogil=True, cache=True)
 def lower(block, count, a, b, signature):
-    """Lower a signature by `block[:count]`, whose hashes are mixed in place by the finaliser of MurmurHash3.
+    """Lower a signature by `block[:count]`, hashes that `mixed` has gone over.
 
     A longer block is filled up with its last hash to a multiple of `LANES`, which changes no minimum, so that the loop
     below never ends one hash at a time. It needs room for that.
     """
     if count == 0:
         return
-    for place in range(count):
-        h = block[place]
-        h ^= h >> np.uint32(16)
-        h = np.uint32(h * np.uint32(0x85EBCA6B))
-        h ^= h >> np.uint32(13)
-        h = np.uint32(h * np.uint32(0xC2B2AE35))
-        block[place] = h ^ h >> np.uint32(16)
     if count <= _FEW:
         for place in range(count):
             h = block[place]

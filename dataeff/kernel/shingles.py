@@ -14,7 +14,7 @@ from numba import njit
 
 from dataeff.arrow import I64, U8, U32, U64
 from dataeff.kernel import words
-from dataeff.kernel.minhash import EMPTY, lower
+from dataeff.kernel.minhash import EMPTY, lower, mixed
 from dataeff.kernel.words import decode, fold_words, hash_words
 
 Unit: TypeAlias = Literal["word", "char"]
@@ -90,13 +90,13 @@ def _sketch(data, offsets, unicode, scratch, chars, n, a, b, signatures, counts)
             place, count = _hash_units(scratch, place, end, units, carried, chars)
             made = _combine(units, count, n, hashes)
             for at in range(made):
-                short[at] = np.uint32(hashes[at] >> np.uint64(32))
+                short[at] = mixed(np.uint32(_finished(hashes[at]) >> np.uint64(32)))
             lower(short, made, a, b, signatures[row])
             total += made
             carried = _carry(units, count, n)
         if total == 0 and carried:
             _combine(units, carried, carried, hashes)
-            short[0] = np.uint32(hashes[0] >> np.uint64(32))
+            short[0] = mixed(np.uint32(_finished(hashes[0]) >> np.uint64(32)))
             lower(short, 1, a, b, signatures[row])
             total = 1
         counts[row] = total
@@ -114,12 +114,13 @@ def _all_shingles(data, offsets, unicode, scratch, chars, n, out, bounds):
         while place < end:
             place, count = _hash_units(scratch, place, end, units, carried, chars)
             made = _combine(units, count, n, hashes)
-            out[total : total + made] = hashes[:made]
+            for at in range(made):
+                out[total + at] = _finished(hashes[at])
             total += made
             carried = _carry(units, count, n)
         if total == bounds[row] and carried:
             _combine(units, carried, carried, hashes)
-            out[total] = hashes[0]
+            out[total] = _finished(hashes[0])
             total += 1
         bounds[row + 1] = total
 
@@ -152,11 +153,14 @@ def _combine(units, count, n, hashes):
     for after in range(1, n):
         for at in range(made):
             hashes[at] = hashes[at] * _STEP + units[at + after]
-    for at in range(made):
-        value = hashes[at]
-        value = (value ^ value >> np.uint64(32)) * _MIX
-        hashes[at] = value ^ value >> np.uint64(29)
     return made
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _finished(value):
+    """A combined hash whose bits all depend on all of its units."""
+    value = (value ^ value >> np.uint64(32)) * _MIX
+    return value ^ value >> np.uint64(29)
 
 
 @njit(nogil=True, cache=True)
