@@ -18,6 +18,7 @@ import pyarrow as pa
 from dataeff.arrow import U64
 from dataeff.manifest import FileRecord, committed
 
+_SAMPLES = 4096
 END = 1 << 64
 """One past the largest key."""
 
@@ -68,6 +69,32 @@ def ranges(paths: Sequence[Path], rows_per_range: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
+def ranges_by_size(paths: Sequence[Path], column: str, values_per_range: int) -> list[tuple[int, int]]:
+    """Cut all keys into ranges that hold about so many list values; rows of one key are never parted.
+
+    Args:
+        paths: Tables, as `write_table` leaves them.
+        column: A large_list column, whose values make a row large or small.
+        values_per_range: List values a range.
+    """
+    keys, sizes = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+    for path in paths:
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        if table.num_rows:
+            starts = np.arange(0, table.num_rows, max(1, table.num_rows // _SAMPLES))
+            offsets = table.column(column).chunk(0).offsets.to_numpy()
+            keys.append(table.column("key").chunk(0).to_numpy()[starts])
+            sizes.append(np.diff(np.append(offsets[starts], offsets[-1])))
+    every, size = np.concatenate(keys), np.concatenate(sizes)
+    if not len(every):
+        return []
+    order = np.argsort(every, kind="stable")
+    full = np.cumsum(size[order]) // values_per_range
+    cuts = np.unique(every[order][1:][np.diff(full) > 0])
+    edges = [0, *(int(cut) for cut in cuts if cut > 0), END]
+    return list(itertools.pairwise(edges))
+
+
 def even_ranges(num: int, low: int = 0, high: int = END) -> list[tuple[int, int]]:
     """Cut the keys in [low, high) into `num` ranges of equal width: for keys that are hashes."""
     edges = [low + (high - low) * index // num for index in range(num + 1)]
@@ -87,21 +114,25 @@ def read_table(paths: Sequence[Path], low: int, high: int, batch_rows: int = 102
 
     The rows of the range are in memory once, and those of one batch once more.
     """
-    pieces = []
-    for path in paths:
-        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-        if table.num_rows == 0:
-            continue
-        start, stop = _span(table.column("key").chunk(0).to_numpy(), low, high)
-        if stop > start:
-            pieces.append(table.slice(start, stop - start))
-    if not pieces:
+    merged = read_unsorted(paths, low, high)
+    if merged is None:
         return
-    merged = pa.concat_tables(pieces).combine_chunks()
     order = np.argsort(merged.column("key").to_numpy(), kind="stable")
     for start in range(0, len(order), batch_rows):
         rows = merged.take(pa.array(order[start : start + batch_rows])).combine_chunks()
         yield from rows.to_batches()
+
+
+def read_unsorted(paths: Sequence[Path], low: int, high: int) -> pa.Table | None:
+    """Rows with `low <= key < high` of all files, file by file, in one chunk; None where there are none."""
+    pieces = []
+    for path in paths:
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        if table.num_rows:
+            start, stop = _span(table.column("key").chunk(0).to_numpy(), low, high)
+            pieces.append(table.slice(start, stop - start))
+    filled = [piece for piece in pieces if piece.num_rows]
+    return pa.concat_tables(filled).combine_chunks() if filled else None
 
 
 def _keys(path: Path) -> U64:

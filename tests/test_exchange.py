@@ -54,3 +54,19 @@ def test_a_table_comes_back_in_order_of_key_whatever_the_ranges(files, num):
             for row in batch.to_pylist()
         ]
         assert found == expected
+
+
+@given(files=st.lists(keys, min_size=1, max_size=4), values_per_range=st.integers(1, 60))
+@settings(deadline=None)
+def test_ranges_by_size_hold_every_row_once_and_part_no_key(files, values_per_range):
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for number, entries in enumerate(files):
+            lists = pa.array([[1] * (int(key) % 7) for key in entries], pa.large_list(pa.uint64()))
+            paths.append(Path(folder) / f"{number}.arrow")
+            exchange.write_table(paths[-1], pa.table({"key": pa.array(entries, pa.uint64()), "values": lists}))
+        spans = exchange.ranges_by_size(paths, "values", values_per_range)
+        found = [exchange.read_unsorted(paths, low, high) for low, high in spans]
+        got = sorted(key for table in found if table is not None for key in table.column("key").to_pylist())
+        assert got == sorted(key for entries in files for key in entries)
+        assert all(before[1] == after[0] for before, after in itertools.pairwise(spans))

@@ -30,7 +30,8 @@ from dataeff.stages.verdicts import Verdicts
 
 STEP = "dedup"
 _ROWS_PER_RANGE = 1 << 21
-_BYTES_PER_RANGE = 64 << 20
+_SHINGLES_PER_RANGE = 4 << 20
+"""Shingle hashes in memory at once, a thread, but for a larger cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,17 +106,14 @@ def decide(
         edges, outcomes = step(f"small-star-{turn}", ".npy", _over_ranges(larger), _write_small_star)
     if not any(outcome.facts["edges"] for outcome in outcomes):
         return [], 0
-    members, outcomes = step(
-        "members", ".arrow", [(part.name, (part, tuple(edges), dedup)) for part in store], _write_members
-    )
-    num_rows = sum(outcome.facts["members"] for outcome in outcomes)
-    num_bytes = sum(record.num_bytes for outcome in outcomes for record in outcome.files.values())
-    rows_per_range = max(1, num_rows * _BYTES_PER_RANGE // max(1, num_bytes))
-    work = [
-        (f"range-{low:016x}", (tuple(members), low, high, dedup))
-        for low, high in exchange.ranges(members, rows_per_range)
-    ]
+    members, _ = step("members", ".arrow", [(part.name, (part, tuple(edges), dedup)) for part in store], _write_members)
+    if dedup.minhash:
+        spans = exchange.ranges_by_size(members, "shingles", _SHINGLES_PER_RANGE)
+    else:
+        spans = exchange.ranges(members, _ROWS_PER_RANGE)
+    work = [(f"range-{low:016x}", (tuple(members), low, high, dedup)) for low, high in spans]
     decisions, outcomes = step("decisions", ".npy", work, _write_decisions)
+    decisions = [path for path, outcome in zip(decisions, outcomes, strict=True) if outcome.files]
     return decisions, sum(outcome.facts["skipped"] for outcome in outcomes)
 
 
@@ -238,8 +236,9 @@ def _shingle_sets(part: StoredPart, rows: I64, minhash: MinHash) -> pa.Array:
 def _write_decisions(folder: Path, arguments: tuple[tuple[Path, ...], int, int, Dedup]) -> Outcome:
     """Apply the greedy rule to the clusters of one range."""
     paths, low, high, dedup = arguments
-    batches = list(exchange.read_table(paths, low, high, batch_rows=1 << 30))
-    members = pa.Table.from_batches(batches)
+    members = exchange.read_unsorted(paths, low, high)
+    if members is None:
+        return Outcome(facts={"skipped": 0})
     fields = ("doc", "length", "quality", "rank", "key")
     order = np.lexsort([members.column(name).to_numpy() for name in fields])
     members = members.take(pa.array(order)).combine_chunks()
