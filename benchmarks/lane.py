@@ -47,7 +47,7 @@ MEASURED = (
 )
 """All four families, measured on every document, with thresholds that let nearly all of them pass, so that the text
 goes all the way."""
-TOKEN_SOURCES = ("linux_doc", "postgres_doc", "python_doc")
+TOKEN_SOURCES = ("linux_doc", "manpages", "postgres_doc", "python_doc")
 _TOKENIZER = corpora.FOLDER.parent / "tokenizers" / "gpt2.json"
 _BATCH_ROWS = 400
 
