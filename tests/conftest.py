@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The gate tries the same examples every time, so that it says something of the change and nothing of the day; a
+# person's own runs look further.
+settings.register_profile("gate", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("gate")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
