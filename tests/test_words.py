@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import unicodedata
 from pathlib import Path
 
@@ -34,6 +36,7 @@ ODD = [
     "Cafe\u0301 déjà vu A\u030a \u212b q\u0307\u0323",
     "한국어 \u1112\u1161\u11ab",
     "ａｂｃ full width ①",
+    "ﾃｷｽﾄ を半角ｶﾅで \U0001b002 〲",
     "nul\0bytes\0here",
     "x" * 8 + " " + "y" * 64 + " " + "z" * 65,
     "_under_score_ 12_3",
@@ -80,7 +83,7 @@ def test_a_sketch_is_the_datasketch_signature_of_the_same_shingles(rows, unit, n
 
 def test_permutations_and_signatures_are_those_of_datasketch():
     rng = np.random.default_rng(0)
-    for num_perm, seed in ((112, 1), (128, 7)):
+    for num_perm, seed in ((112, 1), (128, 7), (126, 3), (1, 1)):
         a, b = minhash.permutations(num_perm, seed)
         hashes = rng.integers(0, 1 << 32, 5000, dtype=np.uint32)
         offsets = np.array([0, 0, 1, 1700, 5000])
@@ -108,6 +111,33 @@ def test_normal_form_is_that_of_unicodedata(rows, form):
     data, offsets = normal_form(*views(rows), form)
     made = [bytes(data[offsets[row] : offsets[row + 1]]).decode() for row in range(len(rows))]
     assert made == [unicodedata.normalize(form, text) for text in rows]
+
+
+def test_no_sequence_of_composing_characters_passes_for_normal_when_it_is_not():
+    known = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) not in ("Cn", "Co", "Cs")]
+    plain = [text for text in known if unicodedata.is_normalized("NFC", text)]
+    composed = [unicodedata.decomposition(text).split() for text in known]
+    pairs = [parts for parts in composed if len(parts) == 2 and not parts[0].startswith("<")]
+    pools = [
+        [chr(int(first, 16)) for first, _ in pairs] + ["ᄀ", "가", "각", "x"],
+        [chr(int(second, 16)) for _, second in pairs] + ["\u1161", "\u11a8"],
+        [text for text in known if unicodedata.combining(text)],
+        [text for text in known if unicodedata.decomposition(text)],
+        plain,
+    ]
+    rng = random.Random(5)
+    rows = ["".join(rng.choice(rng.choice(pools)) for _ in range(rng.randint(1, 5))) for _ in range(40_000)]
+    for form in ("NFC", "NFKC"):
+        data, offsets = normal_form(*views(rows), form)
+        bounds = itertools.pairwise(offsets.tolist())
+        made = [bytes(data[start:stop]).decode() for start, stop in bounds]
+        assert made == [unicodedata.normalize(form, text) for text in rows]
+
+
+def test_normal_text_whose_marks_compose_with_nothing_is_not_copied():
+    rows = ["बड़ा पेड़", "বাংলায় লেখা", "தமிழ் மொழி", "ไม่มีที่สิ้นสุด", "déjà vu, 다시", "العَرَبِيَّة"]
+    data, offsets = views([unicodedata.normalize("NFC", text) for text in rows])
+    assert normal_form(data, offsets, "NFC") == (data, offsets)
 
 
 @given(rows=st.lists(st.text(st.sampled_from("a\r\né"), max_size=12), max_size=6))
@@ -153,6 +183,18 @@ def test_band_keys_are_equal_exactly_where_bands_are():
             content = (band, *signatures[row, band * 3 : band * 3 + 3].tolist())
             assert by_key.setdefault(int(keys[row, band]), content) == content
     assert len(by_key) == len(set(by_key.values()))
+
+
+def test_arguments_that_would_read_out_of_bounds_are_refused():
+    a, b = minhash.permutations(16, 1)
+    for n in (0, 65):
+        with pytest.raises(PlanError, match="1 to 64"):
+            sketch(*views(["some words"]), n=n, a=a, b=b)
+        with pytest.raises(PlanError, match="1 to 64"):
+            shingle_sets(*views(["some words"]), n=n)
+    for shape in ((17, 1), (3, 6), (0, 4)):
+        with pytest.raises(PlanError, match="16 values"):
+            minhash.bands(np.zeros((2, 16), np.uint32), *shape)
 
 
 def test_bands_follow_datasketch_and_the_s_curve():

@@ -6,13 +6,14 @@ import numpy as np
 from numba import njit
 
 from dataeff.arrow import I64, U32, U64
+from dataeff.errors import PlanError
 
 BLOCK = 1024
 """Hashes that every permutation is applied to before the next ones, so that they stay in the first-level cache."""
-LANES = 32
-"""Hashes that the compiled loop over a block takes at once, or a multiple of that."""
-_FEW = 96
-"""Up to so many hashes it is faster to take all permutations of one hash than all hashes of one permutation."""
+AT_ONCE = 4
+"""Hashes that are taken together; a block is filled up to a multiple of it, so it needs room for three more."""
+_LANES = 16
+"""Permutations are filled up to a multiple of this, so that the compiled loop over them has no remainder."""
 EMPTY = np.uint32(0xFFFFFFFF)
 """Signature value of a row without shingles."""
 
@@ -44,9 +45,15 @@ def signatures(hashes: U32, offsets: I64, a: U32, b: U32) -> U32:
     Returns:
         Shape (rows, num_perm). A row without shingles is all 2**32 - 1.
     """
-    out = np.full((len(offsets) - 1, len(a)), EMPTY, np.uint32)
-    _signatures(hashes, offsets, a, b, out)
+    out = np.empty((len(offsets) - 1, len(a)), np.uint32)
+    _signatures(hashes, offsets, *filled_up(a, b), out)
     return out
+
+
+def filled_up(a: U32, b: U32) -> tuple[U32, U32]:
+    """The permutations as `lower` takes them: some more at the end, whose values are to be left out."""
+    more = (0, -len(a) % _LANES)
+    return np.pad(a, more), np.pad(b, more)
 
 
 def bands(signatures: U32, num_bands: int, rows_per_band: int) -> U64:
@@ -59,7 +66,15 @@ def bands(signatures: U32, num_bands: int, rows_per_band: int) -> U64:
 
     Returns:
         Shape (rows, num_bands).
+
+    Raises:
+        PlanError: The signatures are too short.
     """
+    if not 0 < num_bands * rows_per_band <= signatures.shape[1]:
+        raise PlanError(
+            f"{num_bands} bands of {rows_per_band} rows do not fit signatures of {signatures.shape[1]} values; "
+            "bands and rows must be 1 or more, and their product at most that"
+        )
     out = np.empty((len(signatures), num_bands), np.uint64)
     _bands(signatures, rows_per_band, out)
     return out
@@ -68,12 +83,15 @@ def bands(signatures: U32, num_bands: int, rows_per_band: int) -> U64:
 @njit(nogil=True, cache=True)
 def _signatures(hashes, offsets, a, b, out):
     block = np.empty(BLOCK, np.uint32)
-    for row in range(len(offsets) - 1):
+    least = np.empty(len(a), np.uint32)
+    for row in range(len(out)):
+        least[:] = EMPTY
         for start in range(offsets[row], offsets[row + 1], BLOCK):
             count = min(BLOCK, offsets[row + 1] - start)
             for place in range(count):
                 block[place] = mixed(hashes[start + place])
-            lower(block, count, a, b, out[row])
+            lower(block, count, a, b, least)
+        out[row] = least[: out.shape[1]]
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -87,28 +105,29 @@ def mixed(h):
 
 
 @njit(nogil=True, cache=True)
-def lower(block, count, a, b, signature):
+def lower(block, count, a, b, least):
     """Lower a signature by `block[:count]`, hashes that `mixed` has gone over.
 
-    A longer block is filled up with its last hash to a multiple of `LANES`, which changes no minimum, so that the loop
-    below never ends one hash at a time. It needs room for that.
+    All permutations of a few hashes at a time: no minimum is ever taken across a vector, and short rows cost no more
+    a hash than long ones.
+
+    Args:
+        block: Hashes, with room for `AT_ONCE` - 1 more, which are overwritten.
+        count: How many.
+        a: Multipliers, as `filled_up` returns them.
+        b: Addends.
+        least: The signature, shape (len(a),).
     """
-    if count == 0:
-        return
-    if count <= _FEW:
-        for place in range(count):
-            h = block[place]
-            for k in range(len(a)):
-                signature[k] = min(signature[k], np.uint32(a[k] * h + b[k]))
-        return
-    full = (count + LANES - 1) // LANES * LANES
-    block[count:full] = block[count - 1]
-    for k in range(len(a)):
-        factor, addend = a[k], b[k]
-        least = signature[k]
-        for place in range(full):
-            least = min(least, np.uint32(factor * block[place] + addend))
-        signature[k] = least
+    full = (count + AT_ONCE - 1) // AT_ONCE * AT_ONCE
+    if count:
+        block[count:full] = block[count - 1]
+    for place in range(0, full, AT_ONCE):
+        first, second, third, fourth = block[place], block[place + 1], block[place + 2], block[place + 3]
+        for k in range(len(a)):
+            factor, addend = a[k], b[k]
+            left = min(np.uint32(factor * first + addend), np.uint32(factor * second + addend))
+            right = min(np.uint32(factor * third + addend), np.uint32(factor * fourth + addend))
+            least[k] = min(least[k], min(left, right))
 
 
 @njit(nogil=True, cache=True)

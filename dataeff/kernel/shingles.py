@@ -13,8 +13,9 @@ import numpy as np
 from numba import njit
 
 from dataeff.arrow import I64, U8, U32, U64
+from dataeff.errors import PlanError
 from dataeff.kernel import words
-from dataeff.kernel.minhash import EMPTY, lower, mixed
+from dataeff.kernel.minhash import EMPTY, filled_up, lower, mixed
 from dataeff.kernel.words import decode, fold_words, hash_words
 
 Unit: TypeAlias = Literal["word", "char"]
@@ -44,13 +45,17 @@ def sketch(
     Returns:
         Signatures, shape (rows, num_perm), all 2**32 - 1 for a row without a word; and the number of shingles of
         each row, repeats counted, shape (rows,).
+
+    Raises:
+        PlanError: `n` is out of range.
     """
+    _check(n)
     if form is not None:
         data, offsets = words.normal_form(data, offsets, form)
     unicode = words.tables_for(data, offsets)
-    signatures = np.full((len(offsets) - 1, len(a)), EMPTY, np.uint32)
+    signatures = np.empty((len(offsets) - 1, len(a)), np.uint32)
     counts = np.zeros(len(offsets) - 1, np.int64)
-    _sketch(data, offsets, unicode, words.scratch(offsets), unit == "char", n, a, b, signatures, counts)
+    _sketch(data, offsets, unicode, words.scratch(offsets), unit == "char", n, *filled_up(a, b), signatures, counts)
     return signatures, counts
 
 
@@ -61,7 +66,11 @@ def shingle_sets(
 
     Returns:
         Hashes of all rows, and row boundaries into them, shape (rows + 1,).
+
+    Raises:
+        PlanError: `n` is out of range.
     """
+    _check(n)
     if form is not None:
         data, offsets = words.normal_form(data, offsets, form)
     unicode = words.tables_for(data, offsets)
@@ -78,27 +87,35 @@ def shingle_sets(
     return hashes[first], distinct
 
 
+def _check(n: int) -> None:
+    if not 1 <= n <= _FOLLOWING:
+        raise PlanError(f"a shingle of {n} units; it must have 1 to {_FOLLOWING}")
+
+
 @njit(nogil=True, cache=True)
 def _sketch(data, offsets, unicode, scratch, chars, n, a, b, signatures, counts):
     units = np.empty(_ROOM + _FOLLOWING, np.uint64)
     hashes = np.empty(_ROOM + _FOLLOWING, np.uint64)
     short = np.empty(_ROOM + _FOLLOWING, np.uint32)
-    for row in range(len(offsets) - 1):
+    least = np.empty(len(a), np.uint32)
+    for row in range(len(counts)):
         end = fold_words(data, offsets[row], offsets[row + 1], unicode, scratch)
+        least[:] = EMPTY
         place, carried, total = 0, 0, 0
         while place < end:
             place, count = _hash_units(scratch, place, end, units, carried, chars)
             made = _combine(units, count, n, hashes)
             for at in range(made):
                 short[at] = mixed(np.uint32(_finished(hashes[at]) >> np.uint64(32)))
-            lower(short, made, a, b, signatures[row])
+            lower(short, made, a, b, least)
             total += made
             carried = _carry(units, count, n)
         if total == 0 and carried:
             _combine(units, carried, carried, hashes)
             short[0] = mixed(np.uint32(_finished(hashes[0]) >> np.uint64(32)))
-            lower(short, 1, a, b, signatures[row])
+            lower(short, 1, a, b, least)
             total = 1
+        signatures[row] = least[: signatures.shape[1]]
         counts[row] = total
 
 

@@ -3,6 +3,10 @@
 Each table is in two stages: a block number by the code point's upper bits, then 256 entries a block. `FLAGS` has the
 class of a code point in its lower bits (`SEPARATOR`, `WORD`, `SOLO`, `MARK`) and single-bit properties above; `FOLD`
 has the full case fold: the distance to the folded code point, or, below `EXPANDS`, the row of `EXPANSIONS`.
+
+Whether text is in a normal form is told from the flags, as Unicode Standard Annex 15 (section 9) describes, and a
+little more sharply: a character that can compose with others (Quick_Check "maybe": the vowel signs and dots of Indic
+scripts, in every line of theirs) leaves the text normal after a starter that composes with nothing.
 """
 
 from __future__ import annotations
@@ -25,9 +29,15 @@ COMBINING_SHIFT = 8
 SPACE = 4
 """White space as `str.split()` sees it."""
 NOT_NFC = 8
-"""Never, or not always, part of NFC text (NFC_Quick_Check no or maybe)."""
+"""Never part of NFC text (NFC_Quick_Check no)."""
 NOT_NFKC = 16
-"""Never, or not always, part of NFKC text."""
+"""Never part of NFKC text."""
+FOLDS = 32
+"""Case folding changes it."""
+FOLLOWS = 64
+"""Composes with some starter before it (NFC_Quick_Check maybe)."""
+LEADS = 128
+"""A starter that some character composes with, or that is itself composed: what follows may change it."""
 EXPANDS = -0x110000
 """A fold below this stands for row `EXPANDS - 1 - fold` of the expansions."""
 
@@ -39,6 +49,9 @@ _SOLO_NAMES = (
     "CJK COMPATIBILITY IDEOGRAPH",
     "HIRAGANA",
     "KATAKANA",
+    "HALFWIDTH KATAKANA",
+    "HENTAIGANA",
+    "VERTICAL KANA",
     "HANGUL SYLLABLE",
     "THAI",
     "LAO",
@@ -69,11 +82,14 @@ def tables() -> Tables:
     flags = np.zeros(_LIMIT, np.uint16)
     fold = np.arange(_LIMIT, dtype=np.int32)
     expansions: list[tuple[int, int, int]] = []
-    seconds = _composing_seconds()
+    leading, following = _composing()
     for code in _code_points():
         character = chr(code)
-        flags[code] = _flags(character, code in seconds) | unicodedata.combining(character) << 8
+        flags[code] = _flags(character) | unicodedata.combining(character) << COMBINING_SHIFT
         folded = character.casefold()
+        if folded == character:
+            continue
+        flags[code] |= FOLDS
         if len(folded) == 1:
             fold[code] = ord(folded)
         else:
@@ -83,6 +99,8 @@ def tables() -> Tables:
     for start, stop in _UNIFORM:
         alike = [unicodedata.category(chr(code)) == "Lo" for code in range(start, stop)]
         flags[start:stop] = np.where(alike, SOLO, SEPARATOR)
+    flags[leading] |= LEADS
+    flags[following] |= FOLLOWS
     return _compressed(flags, fold, np.array(expansions, np.uint32))
 
 
@@ -93,17 +111,22 @@ def _code_points() -> list[int]:
     return [code for start, stop in spans for code in range(start, stop) if unicodedata.category(chr(code)) != "Cn"]
 
 
-def _composing_seconds() -> set[int]:
-    """Code points that may combine with the one before them, whatever their combining class."""
-    found = set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))
+def _composing() -> tuple[list[int], list[int]]:
+    """Code points with the property `LEADS`, and those with `FOLLOWS`."""
+    # Hangul composes by arithmetic: a leading consonant, a vowel, and a consonant that ends the syllable.
+    leading = {*range(0x1100, 0x1113), *range(0xAC00, 0xD7A4)}
+    following = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}
     for code in _code_points():
         parts = unicodedata.decomposition(chr(code)).split()
-        if len(parts) == 2 and not parts[0].startswith("<"):
-            found.add(int(parts[1], 16))
-    return found
+        if parts and not parts[0].startswith("<"):
+            leading.add(code)
+            if len(parts) == 2 and unicodedata.normalize("NFC", chr(code)) == chr(code):
+                leading.add(int(parts[0], 16))
+                following.add(int(parts[1], 16))
+    return sorted(leading), sorted(following)
 
 
-def _flags(character: str, composes: bool) -> int:
+def _flags(character: str) -> int:
     category = unicodedata.category(character)
     flags = SEPARATOR
     if category[0] == "M":
@@ -114,9 +137,9 @@ def _flags(character: str, composes: bool) -> int:
         flags = WORD
     if character.isspace():
         flags |= SPACE
-    if composes or unicodedata.normalize("NFC", character) != character:
+    if unicodedata.normalize("NFC", character) != character:
         flags |= NOT_NFC
-    if composes or unicodedata.normalize("NFKC", character) != character:
+    if unicodedata.normalize("NFKC", character) != character:
         flags |= NOT_NFKC
     return flags
 

@@ -7,7 +7,6 @@ Khmer and Myanmar letter is a word of its own, with the marks that follow it. Ev
 
 from __future__ import annotations
 
-import itertools
 import unicodedata
 from typing import Literal
 
@@ -20,6 +19,9 @@ from dataeff.kernel.unicode import (
     CLASS_MASK,
     COMBINING_SHIFT,
     EXPANDS,
+    FOLDS,
+    FOLLOWS,
+    LEADS,
     MARK,
     NOT_NFC,
     NOT_NFKC,
@@ -39,6 +41,9 @@ _NO_TABLES = Tables(
 )
 for _table in _NO_TABLES:
     _table.flags.writeable = False
+_RUN = 3
+"""ASCII bytes from which on they are taken together; fewer, such as the space between two words of another script, are
+taken like any character, since a branch on them would go wrong at every word."""
 _HIGH = np.uint64(0x8080808080808080)
 _LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
 _FIRST = np.uint64(0x9E3779B97F4A7C15)
@@ -48,7 +53,7 @@ _SECOND = np.uint64(0xD6E8FEB86659FD93)
 def normal_form(data: U8, offsets: I64, form: Literal["NFC", "NFKC"]) -> tuple[U8, I64]:
     """Rows in a Unicode normal form.
 
-    Nothing is copied unless a row fails the quick check of Unicode Standard Annex 15; only such rows are given to
+    Nothing is copied unless a row may be in another form (see `kernel.unicode`); only such rows are given to
     `unicodedata`.
 
     Args:
@@ -61,15 +66,21 @@ def normal_form(data: U8, offsets: I64, form: Literal["NFC", "NFKC"]) -> tuple[U
     wrong = np.zeros(len(offsets) - 1, np.bool_)
     if not _find_wrong(data, offsets, NOT_NFC if form == "NFC" else NOT_NFKC, tables(), wrong):
         return data, offsets
-    rows = [data[start:stop] for start, stop in itertools.pairwise(offsets.tolist())]
-    for row in np.flatnonzero(wrong):
-        text = unicodedata.normalize(form, bytes(rows[row]).decode("utf-8", "replace"))
-        rows[row] = np.frombuffer(text.encode(), np.uint8)
-    normal = np.concatenate(rows)
-    bounds = np.cumsum([0, *map(len, rows)]).astype(np.int64)
-    for made in (normal, bounds):
+    bounds = offsets.tolist()
+    sizes = np.diff(offsets)
+    pieces: list[U8] = []
+    copied = bounds[0]
+    for row in np.flatnonzero(wrong).tolist():
+        text = data[bounds[row] : bounds[row + 1]].tobytes().decode("utf-8", "replace")
+        normal = np.frombuffer(unicodedata.normalize(form, text).encode(), np.uint8)
+        pieces += (data[copied : bounds[row]], normal)
+        sizes[row] = len(normal)
+        copied = bounds[row + 1]
+    whole = np.concatenate([*pieces, data[copied : bounds[-1]]])
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    for made in (whole, starts):
         made.flags.writeable = False
-    return normal, bounds
+    return whole, starts
 
 
 def tables_for(data: U8, offsets: I64) -> Tables:
@@ -128,25 +139,67 @@ def decode(data, place, stop):
     return 0xFFFD, 1
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _load(data, place, stop):
+    """Eight bytes from `place` on, with zeros for those from `stop` on."""
+    if place + 8 <= stop:
+        return load_u64(data, place)
+    word = np.uint64(0)
+    for ahead in range(stop - place):
+        word |= np.uint64(data[place + ahead]) << np.uint64(8 * ahead)
+    return word
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _first_of(word):
+    """The code point that eight bytes begin with, and its length in bytes; U+FFFD for a byte that begins none.
+
+    Without branches but for the rare, since lengths alternate unpredictably in most scripts.
+    """
+    lead = np.int64(word & np.uint64(0xFF))
+    second = np.int64(word >> np.uint64(8) & np.uint64(0x3F))
+    third = np.int64(word >> np.uint64(16) & np.uint64(0x3F))
+    length = 1 + (lead >= 0xC0) + (lead >= 0xE0)
+    code = lead
+    code = (lead & 0x1F) << 6 | second if lead >= 0xC0 else code
+    code = (lead & 0x0F) << 12 | second << 6 | third if lead >= 0xE0 else code
+    if lead >= 0xF0:
+        fourth = np.int64(word >> np.uint64(24) & np.uint64(0x3F))
+        return min((lead & 0x07) << 18 | second << 12 | third << 6 | fourth, 0x10FFFF), 4
+    if 0x80 <= lead < 0xC0:
+        return 0xFFFD, 1
+    return code, length
+
+
 @njit(nogil=True, cache=True)
 def _needs_normalising(data, start, stop, flag, unicode):
+    watched = flag | FOLLOWS | 0xFF << COMBINING_SHIFT
     last = 0
+    leads = False
     place = start
     while place < stop:
-        if place + 8 <= stop and load_u64(data, place) & _HIGH == 0:
-            last = 0
-            place += 8
+        word = _load(data, place, stop)
+        length = np.int64(trailing_zeros(word & _HIGH) >> np.uint64(3))
+        if length >= _RUN:
+            # Most ASCII starters compose with something.
+            last, leads = 0, True
+            while place + 64 <= stop and _are_ascii(data, place):
+                length = 0
+                place += 64
+            place += length
             continue
-        code, length = decode(data, place, stop)
-        entry = np.int64(unicode.block[code >> 8]) << 8 | code & 255
-        flags = np.int64(unicode.flags[entry])
-        if flags & flag:
-            return True
-        combining = flags >> COMBINING_SHIFT
-        if combining and last > combining:
-            return True
-        last = combining
+        code, length = _first_of(word)
+        flags = np.int64(unicode.flags[np.int64(unicode.block[code >> 8]) << 8 | code & 255])
         place += length
+        if flags & watched:
+            combining = flags >> COMBINING_SHIFT
+            if flags & flag or (combining and last > combining) or (flags & FOLLOWS and leads):
+                return True
+            last = combining
+            if combining:
+                continue
+        last = 0
+        leads = flags & LEADS != 0
     return False
 
 
@@ -199,53 +252,57 @@ def fold_words(data, start, stop, unicode, out):
     place = start
     alone = False
     while place < stop:
-        while place + 64 <= stop and _are_ascii(data, place):
-            if alone:
-                out[at] = 0
-                at += 1
-                alone = False
-            for part in range(8):
-                store_u64(out, at + 8 * part, _fold_eight(load_u64(data, place + 8 * part)))
-            at += 64
-            place += 64
-        if place == stop:
-            break
-        if place + 8 <= stop:
-            word = load_u64(data, place)
-        else:
-            word = np.uint64(0)
-            for ahead in range(stop - place):
-                word |= np.uint64(data[place + ahead]) << np.uint64(8 * ahead)
+        word = _load(data, place, stop)
         length = np.int64(trailing_zeros(word & _HIGH) >> np.uint64(3))
-        if length:
+        if length >= _RUN:
             if alone:
                 out[at] = 0
                 at += 1
                 alone = False
-            length = min(length, stop - place)
+            while place + 64 <= stop and _are_ascii(data, place):
+                for part in range(8):
+                    store_u64(out, at + 8 * part, _fold_eight(load_u64(data, place + 8 * part)))
+                at += 64
+                place += 64
+            word = _load(data, place, stop)
+            length = min(np.int64(trailing_zeros(word & _HIGH) >> np.uint64(3)), stop - place)
             store_u64(out, at, _fold_eight(word & _LOW7))
             at += length
             place += length
             continue
-        code, length = decode(data, place, stop)
+        code, length = _first_of(word)
         place += length
         entry = np.int64(unicode.block[code >> 8]) << 8 | code & 255
-        fold = np.int64(unicode.fold[entry])
-        if fold == 0 or fold > EXPANDS:
-            at, alone = _put(code + fold, unicode, out, at, alone)
-        else:
-            for column in range(3):
-                part = np.int64(unicode.expansions[EXPANDS - 1 - fold, column])
-                if part:
-                    at, alone = _put(part, unicode, out, at, alone)
+        flags = unicode.flags[entry]
+        if flags & FOLDS:
+            at, alone = _put_folded(code, np.int64(unicode.fold[entry]), unicode, out, at, alone)
+            continue
+        kind = flags & CLASS_MASK
+        out[at] = 0
+        at += kind == SOLO or (alone and kind != MARK and kind != SEPARATOR)
+        alone = kind == SOLO or (alone and kind == MARK)
+        store_u64(out, at, word if kind != SEPARATOR else np.uint64(0))
+        at += length if kind != SEPARATOR else 1
     out[at : at + PADDING] = 0
     return at
 
 
+@njit(nogil=True, cache=True)
+def _put_folded(code, fold, unicode, out, at, alone):
+    """Write the case fold of a code point."""
+    for column in range(3):
+        part = code + fold if fold > EXPANDS else np.int64(unicode.expansions[EXPANDS - 1 - fold, column])
+        if part:
+            kind = unicode.flags[np.int64(unicode.block[part >> 8]) << 8 | part & 255] & CLASS_MASK
+            at, alone = _put(part, kind, out, at, alone)
+        if fold > EXPANDS:
+            break
+    return at, alone
+
+
 @njit(nogil=True, cache=True, inline="always")
-def _put(code, unicode, out, at, alone):
-    """Write one folded code point; `alone` says that the word before is a letter of its own."""
-    kind = unicode.flags[np.int64(unicode.block[code >> 8]) << 8 | code & 255] & CLASS_MASK
+def _put(code, kind, out, at, alone):
+    """Write one folded code point of class `kind`; `alone` says that the word before is a letter of its own."""
     if kind == SEPARATOR:
         out[at] = 0
         return at + 1, False
