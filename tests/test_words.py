@@ -22,7 +22,7 @@ from dataeff.kernel import minhash
 from dataeff.kernel.content import content_hashes
 from dataeff.kernel.newlines import normalise_newlines
 from dataeff.kernel.shingles import shingle_sets, sketch
-from dataeff.kernel.words import normal_form
+from dataeff.kernel.words import PIECE, normal_form
 from tests.oracle import shingles as oracle
 
 ODD = [
@@ -66,6 +66,36 @@ def test_shingle_sets_are_equal_exactly_where_the_shingles_are(rows, unit, n, fo
         for other in range(row):
             theirs = set(hashes[offsets[other] : offsets[other + 1]].tolist())
             assert len(mine & theirs) == len(expected & set(oracle.shingles(rows[other], unit, n, form)))
+
+
+@pytest.mark.parametrize("shift", [0, 1, 2, 3, 5, 40])
+def test_a_row_of_many_pieces_has_the_shingles_that_it_has_in_small(shift):
+    between = "他们ไทยที่ мир\u0301 und Straße, " + "z" * 70 + " ŉ\u0323 x_1 e\u0301\u0302 \U00020000\u3099ﾃ "
+    text = "a" * shift + between * (3 * PIECE // len(between.encode()) + 1)
+    shingles = list(dict.fromkeys(oracle.shingles(text, "word", 3, "NFC")))
+    rows = [unicodedata.normalize("NFC", text), *map(" ".join, shingles)]
+    hashes, offsets = shingle_sets(*views(rows), n=3, form=None)
+    assert np.array_equal(hashes[: offsets[1]], np.sort(hashes[offsets[1] :]))
+    assert offsets[1] == len(shingles)
+
+
+def test_one_word_of_many_pieces_is_one_shingle():
+    rows = ["x" * 1_000_000, "x" * 1_000_000 + " ", " " * PIECE + "x" * 1_000_000 + "\n" * PIECE, "x" * 999_999]
+    hashes, offsets = shingle_sets(*views(rows))
+    assert offsets.tolist() == [0, 1, 2, 3, 4]
+    assert hashes[0] == hashes[1] == hashes[2] != hashes[3]
+    rows = ["e" + "\u0301" * 200_000, "字" + "\u0301" * 200_000 + "字", "字" + "\u0301" * 200_000]
+    hashes, offsets = shingle_sets(*views(rows), n=1, form=None)
+    assert offsets.tolist() == [0, 1, 3, 4]
+    assert hashes[3] in hashes[1:3]
+
+
+def test_a_row_of_bytes_that_only_continue_characters_ends():
+    data = np.full(3 * PIECE, 0x80, np.uint8)
+    data.flags.writeable = False
+    offsets = np.array([0, len(data)])
+    offsets.flags.writeable = False
+    assert shingle_sets(data, offsets, form=None)[1].tolist() == [0, 0]
 
 
 @given(rows=texts, unit=st.sampled_from(["word", "char"]), n=st.integers(1, 6))

@@ -13,7 +13,7 @@ from numba import njit
 from dataeff.arrow import I64, U8, U64
 from dataeff.kernel.memory import load_u64, store_u64
 from dataeff.kernel.unicode import SPACE
-from dataeff.kernel.words import decode, scratch, tables_for
+from dataeff.kernel.words import PADDING, decode, tables_for
 
 _HIGH = np.uint64(0x8080808080808080)
 
@@ -30,7 +30,8 @@ def content_hashes(data: U8, offsets: I64) -> U64:
     """
     unicode = tables_for(data, offsets)
     out = np.zeros((len(offsets) - 1, 2), np.uint64)
-    _content_hashes(data, offsets, unicode, scratch(offsets), out)
+    content = np.empty(int(np.diff(offsets).max(initial=0)) + PADDING, np.uint8)
+    _content_hashes(data, offsets, unicode, content, out)
     return out
 
 

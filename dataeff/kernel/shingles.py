@@ -16,7 +16,7 @@ from dataeff.arrow import I64, U8, U32, U64
 from dataeff.errors import PlanError
 from dataeff.kernel import words
 from dataeff.kernel.minhash import EMPTY, filled_up, lower, mixed
-from dataeff.kernel.words import decode, fold_words, hash_words
+from dataeff.kernel.words import GROWTH, PADDING, PIECE, decode, fold_words, hash_words, piece_end, room_for
 
 Unit: TypeAlias = Literal["word", "char"]
 Form: TypeAlias = Literal["NFC", "NFKC"]
@@ -55,7 +55,7 @@ def sketch(
     unicode = words.tables_for(data, offsets)
     signatures = np.empty((len(offsets) - 1, len(a)), np.uint32)
     counts = np.zeros(len(offsets) - 1, np.int64)
-    _sketch(data, offsets, unicode, words.scratch(offsets), unit == "char", n, *filled_up(a, b), signatures, counts)
+    _sketch(data, offsets, unicode, unit == "char", n, *filled_up(a, b), signatures, counts)
     return signatures, counts
 
 
@@ -76,7 +76,7 @@ def shingle_sets(
     unicode = words.tables_for(data, offsets)
     hashes = np.empty(int(offsets[-1] - offsets[0]) + len(offsets), np.uint64)
     bounds = np.zeros(len(offsets), np.int64)
-    _all_shingles(data, offsets, unicode, words.scratch(offsets), unit == "char", n, hashes, bounds)
+    _all_shingles(data, offsets, unicode, unit == "char", n, hashes, bounds)
     hashes = hashes[: bounds[-1]]
     for start, stop in itertools.pairwise(bounds.tolist()):
         hashes[start:stop].sort()
@@ -93,23 +93,29 @@ def _check(n: int) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _sketch(data, offsets, unicode, scratch, chars, n, a, b, signatures, counts):
-    units = np.empty(_ROOM + _FOLLOWING, np.uint64)
-    hashes = np.empty(_ROOM + _FOLLOWING, np.uint64)
-    short = np.empty(_ROOM + _FOLLOWING, np.uint32)
+def _sketch(data, offsets, unicode, chars, n, a, b, signatures, counts):
+    folded, units, hashes = _scratch()
+    short = np.empty(len(hashes), np.uint32)
     least = np.empty(len(a), np.uint32)
     for row in range(len(counts)):
-        end = fold_words(data, offsets[row], offsets[row + 1], unicode, scratch)
+        place, stop = offsets[row], offsets[row + 1]
+        at, alone, carried, total = 0, False, 0, 0
         least[:] = EMPTY
-        place, carried, total = 0, 0, 0
-        while place < end:
-            place, count = _hash_units(scratch, place, end, units, carried, chars)
-            made = _combine(units, count, n, hashes)
-            for at in range(made):
-                short[at] = mixed(np.uint32(_finished(hashes[at]) >> np.uint64(32)))
-            lower(short, made, a, b, least)
-            total += made
-            carried = _carry(units, count, n)
+        while place < stop:
+            end = piece_end(data, place, stop, at)
+            folded = room_for(folded, at, end - place)
+            at, alone = fold_words(data, place, end, unicode, folded, at, alone)
+            place, done, before = end, 0, -1
+            while before < done < at:
+                before = done
+                done, count = _hash_units(folded, done, at, end < stop, units, carried, chars)
+                made = _combine(units, count, n, hashes)
+                for shingle in range(made):
+                    short[shingle] = mixed(np.uint32(_finished(hashes[shingle]) >> np.uint64(32)))
+                lower(short, made, a, b, least)
+                total += made
+                carried = _carry(units, count, n)
+            at = _keep(folded, done, at)
         if total == 0 and carried:
             _combine(units, carried, carried, hashes)
             short[0] = mixed(np.uint32(_finished(hashes[0]) >> np.uint64(32)))
@@ -120,21 +126,27 @@ def _sketch(data, offsets, unicode, scratch, chars, n, a, b, signatures, counts)
 
 
 @njit(nogil=True, cache=True)
-def _all_shingles(data, offsets, unicode, scratch, chars, n, out, bounds):
+def _all_shingles(data, offsets, unicode, chars, n, out, bounds):
     """All shingle hashes of all rows, in order, into `out`; where each row's end into `bounds`."""
-    units = np.empty(_ROOM + _FOLLOWING, np.uint64)
-    hashes = np.empty(_ROOM + _FOLLOWING, np.uint64)
+    folded, units, hashes = _scratch()
     total = 0
     for row in range(len(offsets) - 1):
-        end = fold_words(data, offsets[row], offsets[row + 1], unicode, scratch)
-        place, carried = 0, 0
-        while place < end:
-            place, count = _hash_units(scratch, place, end, units, carried, chars)
-            made = _combine(units, count, n, hashes)
-            for at in range(made):
-                out[total + at] = _finished(hashes[at])
-            total += made
-            carried = _carry(units, count, n)
+        place, stop = offsets[row], offsets[row + 1]
+        at, alone, carried = 0, False, 0
+        while place < stop:
+            end = piece_end(data, place, stop, at)
+            folded = room_for(folded, at, end - place)
+            at, alone = fold_words(data, place, end, unicode, folded, at, alone)
+            place, done, before = end, 0, -1
+            while before < done < at:
+                before = done
+                done, count = _hash_units(folded, done, at, end < stop, units, carried, chars)
+                made = _combine(units, count, n, hashes)
+                for shingle in range(made):
+                    out[total + shingle] = _finished(hashes[shingle])
+                total += made
+                carried = _carry(units, count, n)
+            at = _keep(folded, done, at)
         if total == bounds[row] and carried:
             _combine(units, carried, carried, hashes)
             out[total] = _finished(hashes[0])
@@ -143,15 +155,30 @@ def _all_shingles(data, offsets, unicode, scratch, chars, n, out, bounds):
 
 
 @njit(nogil=True, cache=True)
-def _hash_units(scratch, place, end, units, count, chars):
+def _scratch():
+    """Room for folded words, which may have to grow, for the hashes of units, and for those of shingles."""
+    folded = np.empty(PIECE * GROWTH + PADDING, np.uint8)
+    return folded, np.empty(_ROOM + _FOLLOWING, np.uint64), np.empty(_ROOM + _FOLLOWING, np.uint64)
+
+
+@njit(nogil=True, cache=True)
+def _keep(folded, done, at):
+    """Move the word that was begun at `done` to the front; returns where it ends."""
+    for place in range(done, at):
+        folded[place - done] = folded[place]
+    return at - done
+
+
+@njit(nogil=True, cache=True)
+def _hash_units(folded, place, end, more, units, count, chars):
     """Hash words or code points into `units[count:]` until they or the room end; returns place and count."""
     if not chars:
-        return hash_words(scratch, place, end, units, count)
+        return hash_words(folded, place, end, more, units, count)
     while place < end and count < len(units):
-        if scratch[place] == 0:
+        if folded[place] == 0:
             place += 1
             continue
-        code, length = decode(scratch, place, end)
+        code, length = decode(folded, place, end)
         units[count] = (np.uint64(code) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         units[count] ^= units[count] >> np.uint64(31)
         count += 1

@@ -34,7 +34,9 @@ from dataeff.kernel.unicode import (
 PADDING = 80
 """Zero bytes that must follow the words in a buffer, so that whole blocks can be loaded anywhere."""
 GROWTH = 4
-"""Folded words take at most so many times the bytes of the text: a three-byte letter of its own gets a separator."""
+"""Folded words take at most so many times the bytes of the text: two bytes can fold to six and get a separator."""
+PIECE = 1 << 15
+"""Bytes of a row that are folded at once, so that what comes of them stays in cache however long the row is."""
 
 _NO_TABLES = Tables(
     np.zeros(256, np.uint16), np.zeros(256, np.uint16), np.zeros(256, np.int32), np.zeros((1, 3), np.uint32)
@@ -86,11 +88,6 @@ def normal_form(data: U8, offsets: I64, form: Literal["NFC", "NFKC"]) -> tuple[U
 def tables_for(data: U8, offsets: I64) -> Tables:
     """The Unicode tables, or, where no byte of the rows is above 127, empty ones that are never looked at."""
     return _NO_TABLES if _is_ascii(data, offsets[0], offsets[-1]) else tables()
-
-
-def scratch(offsets: I64) -> U8:
-    """Room for the folded words of any of the rows."""
-    return np.zeros(int(np.diff(offsets).max(initial=0)) * GROWTH + PADDING, np.uint8)
 
 
 @njit(nogil=True, cache=True)
@@ -238,19 +235,48 @@ def _fold_eight(word):
 
 
 @njit(nogil=True, cache=True)
-def fold_words(data, start, stop, unicode, out):
-    """Write the row's folded words into `out`, zeros between them; returns where they end.
+def piece_end(data, place, stop, pending):
+    """Where a piece of a row that begins at `place` ends: between characters.
+
+    It has at least the bytes of `pending`, the part of a word that the pieces before ended with, so that a word that
+    takes many pieces is not gone over in each of them.
+    """
+    end = place + max(PIECE, pending)
+    if end >= stop:
+        return stop
+    for back in range(4):
+        if data[end - back] & 0xC0 != 0x80:
+            return end - back
+    return end
+
+
+@njit(nogil=True, cache=True)
+def room_for(out, at, length):
+    """`out`, or a larger copy of it if the folded words of `length` bytes may not fit from `at` on."""
+    needed = at + length * GROWTH + PADDING
+    if needed <= len(out):
+        return out
+    larger = np.empty(2 * needed, np.uint8)
+    larger[:at] = out[:at]
+    return larger
+
+
+@njit(nogil=True, cache=True)
+def fold_words(data, place, stop, unicode, out, at, alone):
+    """Write the folded words of a piece of a row from `out[at]` on, zeros between them and `PADDING` zeros behind.
 
     Args:
         data: UTF-8 bytes.
-        start: Where the row begins.
+        place: Where the piece begins.
         stop: Where it ends.
         unicode: The tables.
-        out: At least `GROWTH` times the row's bytes and `PADDING`.
+        out: See `room_for`.
+        at: Where the words of the pieces before end.
+        alone: Whether the last of them is a letter of its own.
+
+    Returns:
+        `(at, alone)` for the next piece.
     """
-    at = 0
-    place = start
-    alone = False
     while place < stop:
         word = _load(data, place, stop)
         length = np.int64(trailing_zeros(word & _HIGH) >> np.uint64(3))
@@ -284,7 +310,7 @@ def fold_words(data, start, stop, unicode, out):
         store_u64(out, at, word if kind != SEPARATOR else np.uint64(0))
         at += length if kind != SEPARATOR else 1
     out[at : at + PADDING] = 0
-    return at
+    return at, alone
 
 
 @njit(nogil=True, cache=True)
@@ -313,13 +339,14 @@ def _put(code, kind, out, at, alone):
 
 
 @njit(nogil=True, cache=True)
-def hash_words(words, place, end, hashes, count):
+def hash_words(words, place, end, more, hashes, count):
     """Hash words from `place` on into `hashes[count:]`, until the words or the room end.
 
     Args:
         words: Words with zeros between them, `PADDING` zeros after `end`.
         place: Where to begin: at a word's start or a zero.
         end: Where the words end.
+        more: Whether a word that reaches `end` may go on in the next piece; then it is left for later.
         hashes: 64-bit hashes, filled from `count` on, with room for 33 more or nothing is done.
         count: How many are there already.
 
@@ -334,6 +361,8 @@ def hash_words(words, place, end, hashes, count):
         after = filled << np.uint64(1) | before
         starts, ends = filled & ~after, after & ~filled
         before = filled >> np.uint64(63)
+        if more and end - place < 64:
+            ends &= (np.uint64(1) << np.uint64(end - place)) - np.uint64(1)
         if begun >= 0 and ends:
             stop = place + np.int64(trailing_zeros(ends))
             ends &= ends - np.uint64(1)
@@ -349,10 +378,12 @@ def hash_words(words, place, end, hashes, count):
         if starts:
             begun = place + np.int64(trailing_zeros(starts))
         place += 64
-    if begun >= 0 and place >= end:
+    if begun < 0:
+        return min(place, end), count
+    if place >= end and not more:
         hashes[count] = _hash_word(words, begun, end - begun)
         return end, count + 1
-    return (begun if begun >= 0 else place), count
+    return begun, count
 
 
 @njit(nogil=True, cache=True, inline="always")
