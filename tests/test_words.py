@@ -135,6 +135,34 @@ def test_content_hashes_are_equal_exactly_where_contents_are(rows):
             assert (hashes[row] == hashes[other]) == (content == contents[other])
 
 
+@pytest.mark.parametrize("space", [" ", "\n", "\x85", "\u00a0", "\u1680", "\u2009", "\u2028", "\u3000", " \u3000\t"])
+def test_white_space_is_one_space_wherever_it_stands(space):
+    for before in (*range(56, 73), 200):
+        rows = ["é" * before + gap + "b" for gap in (space, " ", "")] + [space + "é" * before + space]
+        hashes = content_hashes(*views([*rows, "é" * before])).tolist()
+        assert hashes[0] == hashes[1] != hashes[2]
+        assert hashes[3] == hashes[4]
+
+
+def test_contents_that_differ_in_zeros_or_in_where_words_end_differ():
+    rows = [
+        "",
+        "\0",
+        "\0\0",
+        "a",
+        "a\0",
+        "a\0\0",
+        "abcdefgh",
+        "abcdefgh\0",
+        "abcdefg h",
+        "ab c",
+        "a bc",
+        "a b c",
+        "abc",
+    ]
+    assert len(np.unique(content_hashes(*views(rows)), axis=0)) == len(rows)
+
+
 @given(rows=texts, form=st.sampled_from(["NFC", "NFKC"]))
 @settings(deadline=None, max_examples=200)
 def test_normal_form_is_that_of_unicodedata(rows, form):

@@ -26,17 +26,15 @@ UNICODE_VERSION = unicodedata.unidata_version
 SEPARATOR, WORD, SOLO, MARK = 0, 1, 2, 3
 CLASS_MASK = 3
 COMBINING_SHIFT = 8
-SPACE = 4
-"""White space as `str.split()` sees it."""
-NOT_NFC = 8
+NOT_NFC = 4
 """Never part of NFC text (NFC_Quick_Check no)."""
-NOT_NFKC = 16
+NOT_NFKC = 8
 """Never part of NFKC text."""
-FOLDS = 32
+FOLDS = 16
 """Case folding changes it."""
-FOLLOWS = 64
+FOLLOWS = 32
 """Composes with some starter before it (NFC_Quick_Check maybe)."""
-LEADS = 128
+LEADS = 64
 """A starter that some character composes with, or that is itself composed: what follows may change it."""
 EXPANDS = -0x110000
 """A fold below this stands for row `EXPANDS - 1 - fold` of the expansions."""
@@ -135,8 +133,6 @@ def _flags(character: str) -> int:
         flags = SOLO
     elif category[0] in "LN" or category == "Pc":
         flags = WORD
-    if character.isspace():
-        flags |= SPACE
     if unicodedata.normalize("NFC", character) != character:
         flags |= NOT_NFC
     if unicodedata.normalize("NFKC", character) != character:
