@@ -26,15 +26,15 @@ UNICODE_VERSION = unicodedata.unidata_version
 SEPARATOR, WORD, SOLO, MARK = 0, 1, 2, 3
 CLASS_MASK = 3
 COMBINING_SHIFT = 8
-NOT_NFC = 4
+NOT_NFC = 8
 """Never part of NFC text (NFC_Quick_Check no)."""
-NOT_NFKC = 8
+NOT_NFKC = 16
 """Never part of NFKC text."""
-FOLDS = 16
+FOLDS = 32
 """Case folding changes it."""
-FOLLOWS = 32
+FOLLOWS = 64
 """Composes with some starter before it (NFC_Quick_Check maybe)."""
-LEADS = 64
+LEADS = 128
 """A starter that some character composes with, or that is itself composed: what follows may change it."""
 EXPANDS = -0x110000
 """A fold below this stands for row `EXPANDS - 1 - fold` of the expansions."""
