@@ -192,6 +192,20 @@ def test_no_sequence_of_composing_characters_passes_for_normal_when_it_is_not():
         assert made == [unicodedata.normalize(form, text) for text in rows]
 
 
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+def test_passages_far_apart_and_near_are_normalised_alike(form):
+    rows = [
+        "",
+        *("क\u093c" + "x" * apart + "e\u0301 가\u11a8" + "字" * apart + "ﬁ" for apart in range(70)),
+        "e\u0301" * 40,
+    ]
+    data, offsets = normal_form(*views(rows), form)
+    made = [bytes(data[start:stop]).decode() for start, stop in itertools.pairwise(offsets.tolist())]
+    assert made == [unicodedata.normalize(form, text) for text in rows]
+    some, bounds = normal_form(*text_views(pa.array(rows, pa.large_string()).slice(30, 20)), form)
+    assert bytes(some[bounds[0] : bounds[-1]]).decode() == "".join(made[30:50])
+
+
 def test_normal_text_whose_marks_compose_with_nothing_is_not_copied():
     rows = ["बड़ा पेड़", "বাংলায় লেখা", "தமிழ் மொழி", "ไม่มีที่สิ้นสุด", "déjà vu, 다시", "العَرَبِيَّة"]
     data, offsets = views([unicodedata.normalize("NFC", text) for text in rows])

@@ -46,6 +46,8 @@ for _table in _NO_TABLES:
 _RUN = 3
 """ASCII bytes from which on they are taken together; fewer, such as the space between two words of another script, are
 taken like any character, since a branch on them would go wrong at every word."""
+_APART = 64
+"""Bytes between two passages from which on they are normalised one by one."""
 _HIGH = np.uint64(0x8080808080808080)
 _LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
 _FIRST = np.uint64(0x9E3779B97F4A7C15)
@@ -55,8 +57,8 @@ _SECOND = np.uint64(0xD6E8FEB86659FD93)
 def normal_form(data: U8, offsets: I64, form: Literal["NFC", "NFKC"]) -> tuple[U8, I64]:
     """Rows in a Unicode normal form.
 
-    Nothing is copied unless a row may be in another form (see `kernel.unicode`); only such rows are given to
-    `unicodedata`.
+    Nothing is copied unless a row may be in another form (see `kernel.unicode`); only the passages that may be are
+    given to `unicodedata`, each from a character that ends all composition before it up to the next such.
 
     Args:
         data: UTF-8 bytes of all rows.
@@ -65,24 +67,31 @@ def normal_form(data: U8, offsets: I64, form: Literal["NFC", "NFKC"]) -> tuple[U
     """
     if _is_ascii(data, offsets[0], offsets[-1]):
         return data, offsets
-    wrong = np.zeros(len(offsets) - 1, np.bool_)
-    if not _find_wrong(data, offsets, NOT_NFC if form == "NFC" else NOT_NFKC, tables(), wrong):
+    flag, unicode = NOT_NFC if form == "NFC" else NOT_NFKC, tables()
+    passages = np.empty((64, 3), np.int64)
+    num = _find_passages(data, offsets, flag, unicode, passages)
+    if num == 0:
         return data, offsets
-    bounds = offsets.tolist()
+    if num > len(passages):
+        passages = np.empty((num, 3), np.int64)
+        _find_passages(data, offsets, flag, unicode, passages)
+    view, whole = data.data, bytearray()
+    longer = np.zeros(num, np.int64)
+    copied = int(offsets[0])
+    for number, (_, start, stop) in enumerate(passages[:num].tolist()):
+        text = bytes(view[start:stop]).decode("utf-8", "replace")
+        normal = unicodedata.normalize(form, text).encode()
+        whole += view[copied:start]
+        whole += normal
+        longer[number] = len(normal) - (stop - start)
+        copied = stop
+    whole += view[copied : offsets[-1]]
     sizes = np.diff(offsets)
-    pieces: list[U8] = []
-    copied = bounds[0]
-    for row in np.flatnonzero(wrong).tolist():
-        text = data[bounds[row] : bounds[row + 1]].tobytes().decode("utf-8", "replace")
-        normal = np.frombuffer(unicodedata.normalize(form, text).encode(), np.uint8)
-        pieces += (data[copied : bounds[row]], normal)
-        sizes[row] = len(normal)
-        copied = bounds[row + 1]
-    whole = np.concatenate([*pieces, data[copied : bounds[-1]]])
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    for made in (whole, starts):
-        made.flags.writeable = False
-    return whole, starts
+    np.add.at(sizes, passages[:num, 0], longer)
+    made = np.frombuffer(whole, np.uint8), np.concatenate([[0], np.cumsum(sizes)])
+    for array in made:
+        array.flags.writeable = False
+    return made
 
 
 def tables_for(data: U8, offsets: I64) -> Tables:
@@ -109,14 +118,6 @@ def _are_ascii(data, place):
     for part in range(8):
         bits |= load_u64(data, place + 8 * part)
     return bits & _HIGH == 0
-
-
-@njit(nogil=True, cache=True)
-def _find_wrong(data, offsets, flag, unicode, wrong):
-    """Mark rows that may not be in the normal form that `flag` stands for; returns whether there is one."""
-    for row in range(len(offsets) - 1):
-        wrong[row] = _needs_normalising(data, offsets[row], offsets[row + 1], flag, unicode)
-    return wrong.any()
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -169,35 +170,75 @@ def _first_of(word):
 
 
 @njit(nogil=True, cache=True)
-def _needs_normalising(data, start, stop, flag, unicode):
+def _find_passages(data, offsets, flag, unicode, passages):
+    """Find what may not be in the normal form that `flag` stands for.
+
+    Args:
+        data: UTF-8 bytes.
+        offsets: Row boundaries.
+        flag: `NOT_NFC` or `NOT_NFKC`.
+        unicode: The tables.
+        passages: Filled with row, start and stop of each passage, as far as there is room.
+
+    Returns:
+        How many passages there are.
+    """
+    num = 0
+    for row in range(len(offsets) - 1):
+        earlier = num
+        end = 0
+        place, stop = offsets[row], offsets[row + 1]
+        while place < stop:
+            start, place = _next_passage(data, place, stop, flag, unicode)
+            if start == place:
+                break
+            if num == earlier or start - end >= _APART:
+                num += 1
+                if num <= len(passages):
+                    passages[num - 1, 0], passages[num - 1, 1] = row, start
+            end = place
+            if num <= len(passages):
+                passages[num - 1, 2] = end
+    return num
+
+
+@njit(nogil=True, cache=True)
+def _next_passage(data, place, stop, flag, unicode):
+    """Start and stop of the first passage that may not be in normal form; two equal numbers where none is.
+
+    `place` must be a character that ends composition, or the row's start.
+    """
     watched = flag | FOLLOWS | 0xFF << COMBINING_SHIFT
     last = 0
-    leads = False
-    place = start
+    leads = wrong = False
+    safe = place
     while place < stop:
         word = _load(data, place, stop)
         length = np.int64(trailing_zeros(word & _HIGH) >> np.uint64(3))
         if length >= _RUN:
-            # Most ASCII starters compose with something.
-            last, leads = 0, True
+            if wrong:
+                return safe, place
             while place + 64 <= stop and _are_ascii(data, place):
                 length = 0
                 place += 64
-            place += length
+            place = min(place + length, stop)
+            # Most ASCII starters compose with something.
+            last, leads, safe = 0, True, place - 1
             continue
         code, length = _first_of(word)
         flags = np.int64(unicode.flags[np.int64(unicode.block[code >> 8]) << 8 | code & 255])
-        place += length
+        combining = 0
         if flags & watched:
             combining = flags >> COMBINING_SHIFT
-            if flags & flag or (combining and last > combining) or (flags & FOLLOWS and leads):
-                return True
-            last = combining
-            if combining:
-                continue
-        last = 0
-        leads = flags & LEADS != 0
-    return False
+            wrong |= flags & flag != 0 or (combining and last > combining) or (flags & FOLLOWS != 0 and leads)
+        elif wrong:
+            return safe, place
+        else:
+            safe = place
+        place += length
+        last = combining
+        leads = leads if combining else flags & LEADS != 0
+    return (safe, stop) if wrong else (stop, stop)
 
 
 @njit(nogil=True, cache=True, inline="always")
