@@ -12,8 +12,7 @@ from numba import njit
 
 from dataeff.arrow import I64, U8, U64
 from dataeff.kernel.memory import trailing_zeros
-from dataeff.kernel.segment import _filled as filled
-from dataeff.kernel.segment import first_bytes, load
+from dataeff.kernel.segment import filled, first_bytes, load
 
 _LOW = np.uint64(0xD6E8FEB86659FD93)
 _HIGH = np.uint64(0xFF51AFD7ED558CCD)

@@ -229,7 +229,7 @@ def _space_length(data, at, stop):
 
 
 @njit(nogil=True, cache=True)
-def _filled(data, place, stop, spill):
+def filled(data, place, stop, spill):
     """A bit for each of up to 64 bytes that is not white space, and how many bytes of white space spill over.
 
     Args:
@@ -278,9 +278,9 @@ def _find_words(data, offsets, table, rows, text, starts, kinds, odd_breaks):
         before = np.uint64(0)
         spill = 0
         while place < stop:
-            filled, spill = _filled(data, place, stop, spill)
-            turns = filled ^ (filled << np.uint64(1) | before)
-            before = filled >> np.uint64(63)
+            solid, spill = filled(data, place, stop, spill)
+            turns = solid ^ (solid << np.uint64(1) | before)
+            before = solid >> np.uint64(63)
             while turns:
                 here = place + np.int64(trailing_zeros(turns))
                 turns &= turns - np.uint64(1)

@@ -36,7 +36,7 @@ from dataeff.stages.read import Inputs, Part, Read, documents, extra_fields, fin
 from dataeff.stages.tasks import Context, Outcome, Task, commit_step, run_step
 
 STEP = "documents"
-VERSION = 1
+VERSION = 2
 REJECTED = pa.schema(
     [
         pa.field("file", pa.string()),

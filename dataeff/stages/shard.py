@@ -28,7 +28,7 @@ from dataeff.stages.tasks import Context, Outcome, Task, commit_step, committed_
 from dataeff.stages.tokenize import SOURCE_SHIFT, Tokens
 
 STEP = "shards"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -25,7 +25,7 @@ from dataeff.tokenizers import Encoder, Tokenizer, token_dtype
 
 STEP = "tokens"
 SAMPLE_STEP = "tokenizer"
-VERSION = 1
+VERSION = 2
 SOURCE_SHIFT = 48
 """A token row's key is its source's number << 48 | the upper bits of its shuffle key."""
 
