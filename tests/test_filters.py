@@ -119,6 +119,12 @@ def test_the_first_rule_that_fails_is(rule, text, expected):
     assert verdict(rule, text) == expected
 
 
+@pytest.mark.parametrize("sign", ["...", "....", "…", "lorem ipsum", "LOREM IPSUM.", "#{", "end. Word", "naïve —"])
+def test_signs_are_found_wherever_they_stand(sign):
+    check_rows(["a" * before + sign + "b" * after for before in range(120, 136) for after in (0, 1, 130)])
+    check_rows([" ".join(["word"] * before) + " " + "s" * before + sign for before in range(20, 40)])
+
+
 def test_equal_n_grams_may_have_other_words():
     # Joined without a space, as datatrove joins them, "ab c ..." and "a bc ..." are equal.
     signals = measured(GopherRepetition(), "ab c d e f a bc d e f")

@@ -10,7 +10,7 @@ from numba import njit
 
 from dataeff.arrow import I64, U8, U64
 from dataeff.kernel.characters import BREAK, TERMINAL, characters, flags_of, last_start, trim
-from dataeff.kernel.memory import trailing_zeros
+from dataeff.kernel.memory import load_u64, trailing_zeros
 from dataeff.kernel.segment import continuations, finished, first_bytes, load, mixed, no_break
 from dataeff.kernel.words import decode
 
@@ -134,25 +134,33 @@ def _find_lines(data, offsets, table, rows, starts, lengths, chars, hashes, kind
 
 
 @njit(nogil=True, cache=True, inline="always")
+def _feeds(value):
+    """The highest bit of the first of eight bytes that is a line feed, and perhaps of some after it."""
+    others = value ^ _FEEDS
+    return (others - _ONES) & ~others & _HIGH
+
+
+@njit(nogil=True, cache=True, inline="always")
 def _line(data, place, stop):
     """Where the line that begins at `place` ends, its hash, and how many of its bytes continue a character."""
     begun = place
     state = _SEED
     continued = np.uint64(0)
-    while place < stop:
-        value = load(data, place)
-        feeds = value ^ _FEEDS
-        feeds = (feeds - _ONES) & ~feeds & _HIGH
-        left = min(np.int64(trailing_zeros(feeds) >> np.uint64(3)), stop - place)
-        if left == 0:
+    while place + 8 <= stop:
+        value = load_u64(data, place)
+        if _feeds(value):
             break
-        value = first_bytes(value, left)
         if value & _HIGH:
             continued += continuations(value)
         state = mixed(state, value)
+        place += 8
+    value = load(data, place)
+    left = min(np.int64(trailing_zeros(_feeds(value)) >> np.uint64(3)), stop - place)
+    if left > 0:
+        value = first_bytes(value, left)
+        continued += continuations(value)
+        state = mixed(state, value)
         place += left
-        if left < 8:
-            break
     return place, finished(state ^ np.uint64(place - begun)), np.int64(continued)
 
 

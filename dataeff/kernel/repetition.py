@@ -11,6 +11,8 @@ from dataeff.kernel.segment import Words, finished, mixed
 
 _USUAL_SHARE = 0.8
 """Share of the usual n-gram's bytes by which it is told where one can repeat at all."""
+_FIRST_PREFIX = 16
+"""Bytes by which n-grams are first told apart."""
 _MOST_COUNTER_BITS = 24
 """A longer text than this has counters for shares more of them, which costs time, not truth."""
 _FIRST_BITS = 12
@@ -177,16 +179,13 @@ def _duplicate_ngrams(rows, text, starts, chars, shortest, longest, found):
         first, num = rows[row], rows[row + 1] - rows[row]
         if num <= shortest:
             continue
-        alive = num - shortest + 1
-        for at in range(alive):
-            places[at] = at
-            states[at] = mixed(np.uint64(0), load_u64(text, np.int64(starts[first + at])))
-        prefix = 8
+        alive = _repeated_starts(text, starts, first, num, shortest, places, states, met)
+        prefix = _FIRST_PREFIX
         usual = _USUAL_SHARE * (starts[first + num] - starts[first]) / num
         for n in range(shortest, min(longest, num) + 1):
             if alive == 0:
                 break
-            while prefix < 16 or prefix + 8 <= n * usual:
+            while prefix + 8 <= n * usual:
                 prefix += 8
                 alive = _keep_prefixes(text, starts, first, num, n, prefix, places, states, alive, met)
             while alive > 0 and places[alive - 1] + n > num:
@@ -200,6 +199,28 @@ def _duplicate_ngrams(rows, text, starts, chars, shortest, longest, found):
                 bits += 2
                 keys, marks, _ = _new_table(bits)
             found[row, n - shortest] = total
+
+
+@njit(nogil=True, cache=True)
+def _repeated_starts(text, starts, first, num, shortest, places, states, met):
+    """As `_keep_prefixes`, for the first `_FIRST_PREFIX` bytes at all places: no state is there yet."""
+    count = num - shortest + 1
+    bits = _counter_bits(count, 2)
+    shift = np.uint64(64 - bits)
+    met[: 1 << bits] = 0
+    for at in range(count):
+        start = np.int64(starts[first + at])
+        state = mixed(mixed(np.uint64(0), load_u64(text, start)), load_u64(text, start + 8))
+        states[at] = state
+        slot = np.int64(state * _MULTIPLIER >> shift)
+        met[slot] = min(met[slot] + 1, 2)
+    kept = 0
+    for at in range(count):
+        state = states[at]
+        places[kept], states[kept] = at, state
+        short = starts[first + at + shortest] - starts[first + at] < _FIRST_PREFIX
+        kept += short | (met[np.int64(state * _MULTIPLIER >> shift)] > 1)
+    return kept
 
 
 @njit(nogil=True, cache=True)
