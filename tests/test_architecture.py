@@ -23,10 +23,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("kernel",),
     (
         *("arrow", "checksums", "columns", "cuts", "engine", "exchange", "files", "inputs", "json_rows", "manifest"),
-        *("mixture", "pieces", "registry", "segments", "shuffle", "streams", "tokenizer_json"),
+        *("ledger", "mixture", "pieces", "registry", "segments", "shuffle", "steps", "streams", "tokenizer_json"),
     ),
     ("dedup", *KINDS),
-    ("stages",),
+    ("stages", "loader", "train", "profile", "efficiency"),
     ("pipeline", "recipes", "reports", "verify"),
     ("commands", "__main__"),
 )

@@ -92,6 +92,7 @@ def run_step(
     folder = context.out / step
     outcomes: list[Outcome | None] = [_committed_outcome(folder, task) for task in tasks]
     left = [index for index, outcome in enumerate(outcomes) if outcome is None]
+    left.sort(key=lambda index: -tasks[index].num_bytes)  # the longest first, so that all threads end together
     num_bytes = sum(tasks[index].num_bytes for index in left)
     began_s, cpu_s = time.monotonic(), 0.0
     context.observer.started(step, len(left), num_bytes)
