@@ -25,7 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("arrow", "checksums", "columns", "cuts", "engine", "exchange", "files", "inputs", "json_rows", "manifest"),
         *("ledger", "mixture", "pieces", "registry", "segments", "shuffle", "steps", "streams", "tokenizer_json"),
     ),
-    ("dedup", *KINDS),
+    ("dedup", "prices", *KINDS),
     ("stages", "loader", "train", "profile", "efficiency"),
     ("pipeline", "recipes", "reports", "verify"),
     ("commands", "__main__"),
