@@ -48,3 +48,18 @@ def trailing_zeros(typingctx: Any, value: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return signature, codegen
+
+
+@intrinsic
+def copy_from_address(typingctx: Any, array: Any, index: Any, address: Any, count: Any) -> Any:
+    """Copy `count` bytes that stand at a machine address to a uint8 array, from `index` on. The caller guards all."""
+    signature = types.void(array, index, types.uint64, types.int64)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        target = cgutils.gep_inbounds(builder, view.data, arguments[1])
+        source = builder.inttoptr(arguments[2], target.type)
+        cgutils.raw_memcpy(builder, target, source, arguments[3], 1)
+        return context.get_dummy_value()
+
+    return signature, codegen
