@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from dataeff.commands.audit import audit
 from dataeff.commands.inspect import inspect
 from dataeff.commands.list import list_components
 from dataeff.commands.run import run
@@ -22,6 +23,7 @@ app.command("run")(run)
 app.command("inspect")(inspect)
 app.command("verify")(verify)
 app.command("list")(list_components)
+app.command("audit")(audit)
 
 _INTERRUPTED = 130
 """Exit code that typer gives to Ctrl-C."""

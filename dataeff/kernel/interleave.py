@@ -30,7 +30,7 @@ def interleaved(weights: I64, taken: I64, count: int) -> tuple[I64, I64]:
 
 
 def taken_before(weights: I64, position: int) -> I64:
-    """Rows of each source among the first `position` of the schedule, shape (sources,); takes the same time anywhere."""
+    """Rows of each source among the first `position` of the schedule, shape (sources,); as fast anywhere."""
     total = int(weights.sum())
     periods, inside = divmod(position, total)
     # All rows that are due before (inside - sources) / total: at most `inside`, and at least `inside` less two for

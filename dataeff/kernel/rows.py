@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from dataeff.arrow import I64, U8, U32, U64
 from dataeff.kernel.memory import copy_from_address
 
+I32: TypeAlias = npt.NDArray[np.int32]
 CHECKED = 1
 """State of a block whose checksum held."""
 
@@ -35,7 +39,7 @@ def gather(
 
 
 def positions(
-    row_offsets: I64, starts: U32, continued: U32, row: int, padding: int, position_ids: I64, documents: I64
+    row_offsets: I32, starts: U32, continued: U32, row: int, padding: int, position_ids: I64, documents: I64
 ) -> None:
     """Position of every token of a row in its document, and the number of that document in the row.
 

@@ -49,8 +49,8 @@ def agree(what: str, share: Share, facts: Mapping[str, Any]) -> None:
     ranks = [entry["rank"] for entry in gathered]
     if share.world != len(gathered) or sorted(ranks) != list(range(len(gathered))):
         raise PlanError(
-            f"{what}: torch.distributed has {len(gathered)} ranks, but their loaders were told to be the ranks {ranks} of "
-            f"{share.world}: leave rank and world away, or give each its own"
+            f"{what}: torch.distributed has {len(gathered)} ranks, but their loaders were told to be the ranks {ranks} "
+            f"of {share.world}: leave rank and world away, or give each its own"
         )
     for name in facts:
         values = {entry["rank"]: entry.get(name) for entry in gathered}

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from dataeff.loader.dataset import Share
 from dataeff.loader.order import Change, Order
 from dataeff.loader.shards import Shards
 
+Span: TypeAlias = tuple[int, int]
+"""First position, and one past the last."""
 _MULTIPLIERS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93))
 
 
@@ -55,12 +57,12 @@ class Audit:
     """First position that was served."""
     stop: int
     """One past the last."""
-    missing: tuple[tuple[int, int], ...]
+    missing: tuple[Span, ...]
     """Positions between them that nobody served, nor were skipped on purpose."""
-    repeated: tuple[tuple[int, int], ...]
+    repeated: tuple[Span, ...]
     """Positions that were served more than once. After a restart from a checkpoint these are the steps that were lost
     and done again; without one there must be none."""
-    skipped: tuple[tuple[int, int], ...]
+    skipped: tuple[Span, ...]
     """Positions that were left out on purpose."""
     wrong: tuple[int, ...]
     """Positions of batches whose rows are not those of the order."""
@@ -94,8 +96,8 @@ def audit(corpus: str | Path, folder: str | Path) -> Audit:
         FormatError: They are of another corpus.
     """
     shards = Shards(corpus)
-    spans: list[tuple[int, int]] = []
-    skipped: set[tuple[int, int]] = set()
+    spans: list[Span] = []
+    skipped: set[Span] = set()
     wrong, ranks, torn = [], set(), 0
     paths = sorted(Path(folder).glob("rank-*.jsonl"))
     if not paths:
@@ -157,12 +159,10 @@ def _order(shards: Shards, state: Mapping[str, Any], path: Path) -> Order:
     )
 
 
-def _gaps(
-    spans: list[tuple[int, int]], skipped: list[tuple[int, int]]
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def _gaps(spans: list[Span], skipped: list[Span]) -> tuple[list[Span], list[Span]]:
     """Ranges between the spans that none covers nor skips, and ranges that two cover."""
-    missing: list[tuple[int, int]] = []
-    repeated: list[tuple[int, int]] = []
+    missing: list[Span] = []
+    repeated: list[Span] = []
     covered = spans[0][0]
     for start, stop in spans:
         if start < covered:
@@ -180,8 +180,8 @@ def _gaps(
     return _joined(missing), _joined(repeated)
 
 
-def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+def _joined(spans: list[Span]) -> list[Span]:
+    found: list[Span] = []
     for start, stop in sorted(spans):
         if found and start <= found[-1][1]:
             found[-1] = (found[-1][0], max(found[-1][1], stop))

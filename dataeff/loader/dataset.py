@@ -69,8 +69,8 @@ class Share:
         left = (end - position) % self.step_rows
         if self.tail == "short" and 0 < left < self.world:
             raise PlanError(
-                f"the epoch would end with a step of {left} rows for {self.world} ranks, and a rank without a batch would "
-                "leave the others waiting: use tail='wrap', another batch size, or other ranks"
+                f"the epoch would end with a step of {left} rows for {self.world} ranks, and a rank without a batch "
+                "would leave the others waiting: use tail='wrap', another batch size, or other ranks"
             )
         return math.ceil((end - position) / self.step_rows)
 
@@ -81,9 +81,8 @@ class Share:
     def mine(self, position: int, end: int) -> tuple[int, int]:
         """First position and number of rows that this rank has of the step at `position`."""
         size = self.after(position, end) - position
-        return position + self.rank * size // self.world, (
-            self.rank + 1
-        ) * size // self.world - self.rank * size // self.world
+        first, stop = (rank * size // self.world for rank in (self.rank, self.rank + 1))
+        return position + first, stop - first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +90,7 @@ class Delivery:
     """How a batch looks."""
 
     dtype: Dtype
-    """Of the tokens: int64, as embeddings take them; or as they are stored, uint16 or uint32, a quarter of the bytes."""
+    """Of the tokens: int64, as embeddings take them; or as they are stored, uint16 or uint32, with fewer bytes."""
     boundaries: bool
     """Add `position_ids` and `document_ids`."""
 
@@ -119,7 +118,7 @@ class TokenDataset(IterableDataset[Batch]):
         share.check(order.rows_per_epoch)
         self.shards, self.order, self.share, self.delivery = shards, order, share, delivery
         # In shared memory, so that workers that live longer than an epoch see where the next one begins.
-        self._position = torch.tensor([position], dtype=torch.int64).share_memory_()
+        self._position = torch.tensor([position], dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
     def set_epoch(self, epoch: int) -> None:
         """Begin at the start of an epoch the next time, in living workers too."""
@@ -201,12 +200,14 @@ class BatchIterator:
 
 
 def deliver(shards: Shards, rows: Rows, delivery: Delivery) -> Batch:
-    """Rows as tensors: `tokens`, `row_ids` (shard << 32 | row), and the boundaries if they are wanted."""
-    tokens = shards.take(rows.shards, rows.rows)
+    """Rows as tensors: `tokens`, `row_ids` (shard << 32 | row), and what else is wanted."""
+    tokens, bad = shards.take(rows.shards, rows.rows)
     batch = {
         "tokens": torch.from_numpy(tokens if delivery.dtype == "stored" else tokens.astype(np.int64)),
         "row_ids": torch.from_numpy(rows.shards << 32 | rows.rows),
     }
+    if shards.damage == "quarantine":
+        batch["quarantined"] = torch.from_numpy(bad)
     if delivery.boundaries:
         position_ids, document_ids = shards.boundaries(rows.shards, rows.rows)
         batch |= {"position_ids": torch.from_numpy(position_ids), "document_ids": torch.from_numpy(document_ids)}

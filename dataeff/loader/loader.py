@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ class Loader:
 
     A batch is a dict of tensors: `tokens`, shape (rows, sequence_length); `row_ids`, shape (rows,), shard << 32 | row;
     with `boundaries` also `position_ids` (place of each token in its document) and `document_ids` (its document's
-    number in the row, -1 for padding), both of the shape of `tokens`.
+    number in the row, -1 for padding), both of the shape of `tokens`; with damage="quarantine" also `quarantined`,
+    shape (rows,), whether a row is of a damaged block.
 
     Order: all rows of a source are shuffled by a seeded permutation, another one each time they come round, and sources
     take turns as the mixture says. An epoch is as many rows as the mixture of the manifest has, or else as the corpus
@@ -80,6 +82,8 @@ class Loader:
         pin_memory: bool = False,
         audit: str | Path | None = None,
     ) -> None:
+        if window_shards is not None and window_shards < 1:
+            raise PlanError(f"window_shards is {window_shards}; it must be 1 or more, or None")
         self._shards = Shards(corpus, damage=damage, cache=cache, cache_bytes=cache_bytes)
         sources = self._shards.sources(holdout_rows)
         start = whole_weights(weights, sources) if weights else natural_weights(sources, self._shards.epochs)
@@ -99,6 +103,7 @@ class Loader:
         self._position = 0
         self._skipped: list[tuple[int, int]] = []
         self._moved = False
+        self._quarantined: Counter[str] = Counter()
         self._audit = AuditLog(Path(audit), self._share) if audit is not None else None
 
     @property
@@ -149,8 +154,13 @@ class Loader:
 
     @property
     def quarantined(self) -> dict[str, int]:
-        """Rows in damaged blocks that this process served as end-of-document tokens only, by shard."""
-        return dict(self._shards.quarantined_rows)
+        """Rows of damaged blocks that this loader served as end-of-document tokens only, by shard."""
+        return dict(self._quarantined)
+
+    @property
+    def fetched(self) -> int:
+        """Shards that this process fetched from elsewhere; workers count their own."""
+        return self._shards.fetched
 
     def __len__(self) -> int:
         return self._share.num_steps(self._position, epoch_end(self._order, self._position))
@@ -167,6 +177,9 @@ class Loader:
                 self._position = self._share.after(served, end)
                 if self._audit:
                     self._audit.batch(self._share.mine(served, end)[0], batch["row_ids"].numpy())
+                if "quarantined" in batch and bool(batch["quarantined"].any()):
+                    shards = batch["row_ids"][batch["quarantined"]] >> 32
+                    self._quarantined.update(self._shards.files[shard].path for shard in shards.tolist())
                 yield batch
                 # The caller may have changed weights, skipped rows, or loaded a state.
                 if self._moved:
@@ -174,6 +187,10 @@ class Loader:
                     break
             else:
                 return
+
+    def dataset(self) -> TokenDataset:
+        """What is left of the epoch as a torch dataset, for a DataLoader of one's own."""
+        return TokenDataset(self._shards, self._order, self._share, self._delivery, self._position)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run is: the same on all ranks, fit for JSON, below 1 KB unless sources are many.
@@ -205,15 +222,15 @@ class Loader:
         """
         if state.get("version") != STATE_VERSION:
             raise PlanError(
-                f"the loader's state has the version {state.get('version')!r}; this dataeff reads version {STATE_VERSION}"
+                f"the loader's state has the version {state.get('version')!r}; this dataeff reads {STATE_VERSION}"
             )
         mine = self.state_dict()
         names = ("corpus", "sources", "rows", "sequence_length", "holdout_rows", "window_shards")
         differing = [f"{name}: {state[name]} there, {mine[name]} here" for name in names if state[name] != mine[name]]
         if differing:
             raise PlanError(
-                f"the loader's state is of another corpus or another order ({'; '.join(differing)}): give the corpus and "
-                "the options that the run began with, or begin a new run without the state"
+                f"the loader's state is of another corpus or another order ({'; '.join(differing)}): give the corpus "
+                "and the options that the run began with, or begin a new run without the state"
             )
         self._order = dataclasses.replace(
             self._order,
@@ -258,7 +275,7 @@ class Loader:
         agree("the start of an epoch", self._share, facts)
 
     def _batches(self) -> Iterator[Batch]:
-        dataset = TokenDataset(self._shards, self._order, self._share, self._delivery, self._position)
+        dataset = self.dataset()
         if self._num_workers == 0:
             return BatchIterator(dataset, self._position, 0, 1)
         return iter(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import fsspec
 import numpy as np
+import numpy.typing as npt
 
 from dataeff.arrow import I64
 from dataeff.checksums import REMEDY
@@ -48,8 +48,8 @@ class Shards:
 
     Args:
         corpus: Output directory of `dataeff run`, or a folder of token shards; a local path or an fsspec URL.
-        damage: What a block does whose checksum does not hold: raise, or have its rows served as end-of-document
-            tokens only, and counted.
+        damage: What to do with a block whose checksum does not hold: raise, or serve its rows as end-of-document tokens
+            only, and say which they are.
         cache: Folder for shards that are not local; None makes one in the user's cache folder.
         cache_bytes: What it may hold.
 
@@ -66,27 +66,31 @@ class Shards:
         cache: str | Path | None = None,
         cache_bytes: int = 1 << 36,
     ) -> None:
-        self.corpus = str(corpus)
+        if damage not in ("raise", "quarantine"):
+            raise PlanError(f"damage is {damage!r}; it must be 'raise' or 'quarantine'")
         self.damage = damage
-        self.files, self.epochs = find_shards(self.corpus)
-        self.cache = None if is_local(self.files[0].path) else ShardCache(cache, cache_bytes)
-        self._open: dict[int, TokenShard] = {}
-        first = self.shard(next(number for number, file in enumerate(self.files) if file.rows))
+        self.files, self.epochs = find_shards(str(corpus))
+        self._cache = None if is_local(self.files[0].path) else ShardCache(cache, cache_bytes)
+        first = self._mapped(next(file for file in self.files if file.rows))
         self.sequence_length: int = first.tokens.shape[1]
         self.vocab_size, self.end_of_document = first.vocab_size, first.end_of_document
-        self.dtype = token_dtype(self.vocab_size)
         self._fingerprint, self._block_bytes = first.fingerprint, first.block_bytes
-        row_bytes = self.sequence_length * self.dtype.itemsize
-        blocks = [-(-file.rows * row_bytes // self._block_bytes) for file in self.files]
+        self._dtype = token_dtype(self.vocab_size)
+        self._row_bytes = self.sequence_length * self._dtype.itemsize
+        blocks = [-(-file.rows * self._row_bytes // self._block_bytes) for file in self.files]
         self._first_blocks = np.concatenate([[0], np.cumsum(blocks)]).astype(np.int64)
         self._reset()
-        self._admit(self.files.index(self._file_of(first)), first)
 
     @property
     def digest(self) -> str:
         """Of what the shards hold; equal wherever the corpus lies."""
         listed = [[file.path.rsplit("/", 1)[-1], file.rows, file.crc32c] for file in self.files]
         return hashlib.blake2b(json.dumps([self.sequence_length, listed]).encode(), digest_size=8).hexdigest()
+
+    @property
+    def fetched(self) -> int:
+        """Shards that this process fetched."""
+        return self._cache.fetched if self._cache else 0
 
     def sources(self, holdout_rows: int = 0) -> tuple[Source, ...]:
         """Sources with their shards' rows, less the last `holdout_rows` rows of each.
@@ -110,24 +114,26 @@ class Shards:
             found.append(Source(name=name, first_shard=mine[0], shard_rows=tuple(rows)))
         return tuple(found)
 
-    def take(self, shards: I64, rows: I64) -> Tokens:
-        """The tokens of some rows, shape (rows, sequence_length), in an array of its own.
+    def take(self, shards: I64, rows: I64) -> tuple[Tokens, npt.NDArray[np.bool_]]:
+        """The tokens of some rows, in an array of its own.
+
+        Returns:
+            Tokens, shape (rows, sequence_length), and which rows are quarantined, shape (rows,).
 
         Raises:
             FormatError: One is in a damaged block; the message names shard, block and remedy.
         """
-        out = np.empty((len(rows), self.sequence_length), self.dtype)
-        data = out.view(np.uint8)
+        out = np.empty((len(rows), self.sequence_length), self._dtype)
+        data, bad = out.view(np.uint8), np.zeros(len(rows), np.bool_)
         done = 0
         while True:
             done = gather(
                 shards, rows, done, self._addresses, self._first_blocks, self._states, self._block_bytes, data
             )
             if done == len(rows):
-                return out
+                return out, bad
             if not self._ready(int(shards[done]), int(rows[done])):
-                out[done] = self.end_of_document
-                self.quarantined_rows[self.files[shards[done]].path] += 1
+                out[done], bad[done] = self.end_of_document, True
                 done += 1
 
     def boundaries(self, shards: I64, rows: I64) -> tuple[I64, I64]:
@@ -149,55 +155,62 @@ class Shards:
         Raises:
             PlanError: It does not: shards would be fetched again and again.
         """
-        if self.cache is None:
+        if self._cache is None:
             return
         sizes: dict[str, list[int]] = {}
         for file in self.files:
             sizes.setdefault(file.source, []).append(file.num_bytes)
         wanted = sum(sum(sorted(mine, reverse=True)[:window_shards]) for mine in sizes.values())
-        if wanted > self.cache.limit_bytes:
+        if wanted > self._cache.limit_bytes:
             raise PlanError(
-                f"rows are shuffled among shards of {wanted} bytes, but cache_bytes is {self.cache.limit_bytes}: allow "
-                f"more, or set window_shards below {window_shards or max(map(len, sizes.values()))}"
+                f"rows are shuffled among shards of {wanted} bytes, but cache_bytes is {self._cache.limit_bytes}: "
+                f"allow more, or set window_shards below {window_shards or max(map(len, sizes.values()))}"
             )
 
     def shard(self, number: int) -> TokenShard:
-        """A shard, opened if it is not."""
+        """A shard, opened if it is not.
+
+        Raises:
+            FormatError: It is damaged, or of another run.
+        """
         if number not in self._open:
             file = self.files[number]
-            path = file.path
-            if self.cache:
-                path = str(self.cache.fetch(file.path, file.num_bytes, file.crc32c))
-            opened = open_shard(path)
-            self._agree(file, opened)
-            self._open[number] = opened
-            if hasattr(self, "_addresses"):
-                self._admit(number, opened)
+            shard = self._mapped(file)
+            if len(shard.tokens):
+                _agree(file, "tokens a row", shard.tokens.shape[1], self.sequence_length)
+                _agree(file, "vocabulary", shard.vocab_size, self.vocab_size)
+                _agree(file, "fingerprint", shard.fingerprint, self._fingerprint)
+            self._open[number] = shard
+            self._addresses[number] = shard.tokens.ctypes.data
             self._close_evicted()
         return self._open[number]
 
+    def _mapped(self, file: ShardFile) -> TokenShard:
+        path = self._cache.fetch(file.path, file.num_bytes, file.crc32c) if self._cache else file.path
+        shard = open_shard(path)
+        _agree(file, "number of rows", len(shard.tokens), file.rows)
+        if shard.source is not None:
+            _agree(file, "source", shard.source, file.source)
+        return shard
+
     def __getstate__(self) -> dict[str, Any]:
         # Another process opens its own maps, and checks what it touches itself.
-        return {**self.__dict__, "_open": {}, "_addresses": None, "_states": None}
+        own = ("_open", "_addresses", "_states")
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._reset()
 
     def _reset(self) -> None:
+        self._open: dict[int, TokenShard] = {}
         self._addresses = np.zeros(len(self.files), np.uint64)
         self._states = np.zeros(int(self._first_blocks[-1]), np.uint8)
-        self.quarantined_rows: Counter[str] = Counter()
-        self.quarantined_blocks: dict[str, list[int]] = {}
-
-    def _file_of(self, shard: TokenShard) -> ShardFile:
-        return next(self.files[number] for number, opened in self._open.items() if opened is shard)
-
-    def _admit(self, number: int, shard: TokenShard) -> None:
-        self._addresses[number] = shard.tokens.ctypes.data
 
     def _close_evicted(self) -> None:
-        for number in [number for number in self._open if self.cache and not self.cache.holds(self.files[number].path)]:
+        for number in [
+            number for number in self._open if self._cache and not self._cache.holds(self.files[number].path)
+        ]:
             del self._open[number]
             self._addresses[number] = 0
             self._states[self._first_blocks[number] : self._first_blocks[number + 1]] = 0
@@ -205,8 +218,8 @@ class Shards:
     def _ready(self, number: int, row: int) -> bool:
         """Check the blocks that a row touches; whether it can be served."""
         shard = self.shard(number)
-        row_bytes = self.sequence_length * self.dtype.itemsize
-        first, last = row * row_bytes // self._block_bytes, ((row + 1) * row_bytes - 1) // self._block_bytes
+        start, stop = row * self._row_bytes, (row + 1) * self._row_bytes
+        first, last = start // self._block_bytes, (stop - 1) // self._block_bytes
         good = True
         for block in range(first, last + 1):
             state = self._first_blocks[number] + block
@@ -216,30 +229,18 @@ class Shards:
                     raise FormatError(
                         f"{self.files[number].path}: {wrong}; or go on without its rows with damage='quarantine'"
                     )
-                if wrong:
-                    self.quarantined_blocks.setdefault(self.files[number].path, []).append(block)
                 self._states[state] = _BAD if wrong else CHECKED
             good &= bool(self._states[state] == CHECKED)
         return good
 
-    def _agree(self, file: ShardFile, shard: TokenShard) -> None:
-        """Check that a shard is the one that the manifest means, and belongs to the others."""
-        pairs: list[tuple[str, Any, Any]] = [
-            ("rows", len(shard.tokens), file.rows),
-            ("source", shard.source, file.source),
-        ]
-        if hasattr(self, "sequence_length"):
-            pairs += [
-                ("tokens a row", shard.tokens.shape[1], self.sequence_length),
-                ("vocabulary", shard.vocab_size, self.vocab_size),
-                ("fingerprint", shard.fingerprint, self._fingerprint),
-            ]
-        for what, found, wanted in pairs:
-            if found != wanted and shard.source is not None:
-                raise FormatError(
-                    f"{file.path}: its {what} is {found}, but the manifest and the other shards say {wanted}: it is of "
-                    f"another run, or the manifest is; {REMEDY}"
-                )
+
+def _agree(file: ShardFile, what: str, found: object, wanted: object) -> None:
+    """Check that a shard is the one that the manifest means, and belongs to the others."""
+    if found != wanted:
+        raise FormatError(
+            f"{file.path}: its {what} is {found}, but the manifest and the other shards say {wanted}: it is of another "
+            f"run, or the manifest is; {REMEDY}"
+        )
 
 
 def find_shards(corpus: str) -> tuple[list[ShardFile], dict[str, float]]:
@@ -251,29 +252,16 @@ def find_shards(corpus: str) -> tuple[list[ShardFile], dict[str, float]]:
     """
     files_at, root = fsspec.core.url_to_fs(corpus)
     names = _listing(files_at, root, corpus)
-    epochs: dict[str, float] = {}
-    if MANIFEST in names:
-        try:
-            with files_at.open(f"{root}/{MANIFEST}", "rb") as source:
-                content = json.load(source)
-            entries: Sequence[Mapping[str, Any]] = content["shards"].get(FORMAT, [])
-            epochs = {
-                name: share["epochs"] for name, share in (content.get("mixture") or {"sources": {}})["sources"].items()
-            }
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FormatError(f"{corpus}/{MANIFEST} is damaged ({error}): run the recipe again") from error
-        if not entries:
-            raise InputError(
-                f"{corpus} has no token shards: let its recipe end with Shard(ArrowTokens()), and run it again"
-            )
-        folder = f"{root}/shards/{FORMAT}"
-        present = _listing(files_at, folder, corpus)
-        missing = [entry["file"] for entry in entries if entry["file"] not in present]
-        if missing:
-            raise InputError(
-                f"{len(missing)} of {len(entries)} shards are missing from {corpus}/shards/{FORMAT}, the first is "
-                f"{missing[0]}: restore it, or run the recipe again (finished shards are not redone)"
-            )
+    if MANIFEST not in names:
+        local = [f"{root}/{name}" for name in sorted(names) if name.endswith(".arrow") and is_local(corpus)]
+        return _with_rows([_look(path) for path in local], corpus), {}
+    folder = f"{root}/shards/{FORMAT}"
+    try:
+        with files_at.open(f"{root}/{MANIFEST}", "rb") as source:
+            content = json.load(source)
+        entries: Sequence[Mapping[str, Any]] = content["shards"].get(FORMAT, [])
+        mixture = (content.get("mixture") or {}).get("sources", {})
+        epochs = {name: share["epochs"] for name, share in mixture.items()}
         found = [
             ShardFile(
                 path=_address(files_at, f"{folder}/{entry['file']}", corpus),
@@ -284,15 +272,29 @@ def find_shards(corpus: str) -> tuple[list[ShardFile], dict[str, float]]:
             )
             for entry in entries
         ]
-    else:
-        found = (
-            [_look(f"{root}/{name}") for name in sorted(names) if name.endswith(".arrow")] if is_local(corpus) else []
-        )
-    if not any(file.rows for file in found):
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"{corpus}/{MANIFEST} is damaged ({error}): run the recipe again") from error
+    present = _listing(files_at, folder, corpus) if found else set()
+    missing = [entry["file"] for entry in entries if entry["file"] not in present]
+    if missing:
         raise InputError(
-            f"{corpus} holds no token rows: give the --out of a `dataeff run` that ended with token shards"
+            f"{len(missing)} of {len(entries)} shards are missing from {corpus}/shards/{FORMAT}, the first is "
+            f"{missing[0]}: restore it, or run the recipe again (finished shards are not redone)"
         )
-    return sorted(found, key=lambda file: (file.source, file.path)), epochs
+    return _with_rows(found, corpus), epochs
+
+
+def _with_rows(files: list[ShardFile], corpus: str) -> list[ShardFile]:
+    """Sorted by source and path.
+
+    Raises:
+        InputError: There are no rows.
+    """
+    if not any(file.rows for file in files):
+        raise InputError(
+            f"{corpus} holds no token rows: let its recipe end with Shard(ArrowTokens()), and give the --out of its run"
+        )
+    return sorted(files, key=lambda file: (file.source, file.path))
 
 
 def _listing(files_at: Any, folder: str, corpus: str) -> set[str]:
