@@ -17,6 +17,8 @@ REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "gaoya": ("gaoya==0.2.2",),
     "rensa": ("rensa==0.5.0",),
     "datasketch": ("datasketch==2.0.0",),
+    "litdata": ("litdata==0.2.76", "torch==2.13.0"),
+    "mosaicml-streaming": ("mosaicml-streaming==0.13.0", "torch==2.13.0"),
     "datatrove": ("datatrove==0.10.1", "regex==2026.11.19", "spacy==3.8.18", "tokenizers==0.23.3", "xxhash==3.8.1"),
 }
 _ONE_CORE = dict.fromkeys(("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -20,6 +22,8 @@ Tail: TypeAlias = Literal["wrap", "short"]
 Dtype: TypeAlias = Literal["int64", "stored"]
 _AHEAD_ROWS = 4096
 """Rows whose places are computed at a time."""
+_TOGETHER_BYTES = 1 << 18
+"""Of tokens that are copied at a time; they stay in cache until they are used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,14 +156,10 @@ class BatchIterator:
         return self
 
     def __next__(self) -> Batch:
-        step = self._offset + self._given * self._stride
-        if step >= self._num_steps:
-            raise StopIteration
-        if not self._first <= self._given < self._first + len(self._ahead):
-            self._look_ahead()
-        rows = self._ahead[self._given - self._first]
+        if not self._ready:
+            self._prepare()
         self._given += 1
-        return deliver(self._dataset.shards, rows, self._dataset.delivery)
+        return self._ready.popleft()
 
     def state_dict(self) -> dict[str, Any]:
         """Where this iterator is; only for one with the same offset and stride, that is worker and workers."""
@@ -182,33 +182,56 @@ class BatchIterator:
     def _plan(self) -> None:
         self._end = epoch_end(self._dataset.order, self._start)
         self._num_steps = self._dataset.share.num_steps(self._start, self._end)
-        self._first, self._ahead = 0, list[Rows]()
+        self._ready = deque[Batch]()
+        self._ahead = deque[tuple[Rows, list[int]]]()
+
+    def _prepare(self) -> None:
+        """Make the next few batches in one go: for small ones, calls would cost more than copies."""
+        if not self._ahead:
+            self._look_ahead()
+        rows, sizes = self._ahead.popleft()
+        self._ready.extend(deliver(self._dataset.shards, rows, sizes, self._dataset.delivery))
 
     def _look_ahead(self) -> None:
-        """Compute the rows of the next few steps: in one go where this rank has nearly all rows, else each step's."""
-        order, share = self._dataset.order, self._dataset.share
-        self._first = self._given
+        """Compute the rows of the next few steps, in groups of batches that are made together.
+
+        Raises:
+            StopIteration: There are no more.
+        """
+        order, share, shards = self._dataset.order, self._dataset.share, self._dataset.shards
         steps = range(self._offset + self._given * self._stride, self._num_steps, self._stride)
-        steps = steps[: max(1, _AHEAD_ROWS // (share.batch_size * share.world * self._stride))]
-        places = [share.mine(self._start + step * share.step_rows, self._end) for step in steps]
-        if share.world * self._stride > 1:
-            self._ahead = [order.rows(position, count) for position, count in places]
-            return
-        all_rows = order.rows(places[0][0], sum(count for _, count in places))
-        cuts = np.cumsum([count for _, count in places])[:-1]
-        self._ahead = [Rows(*parts) for parts in zip(*(np.split(part, cuts) for part in all_rows), strict=True)]
+        if not steps:
+            raise StopIteration
+        steps = steps[: max(1, _AHEAD_ROWS // (share.step_rows * self._stride))]
+        first = self._start + steps[0] * share.step_rows
+        if share.world * self._stride == 1:
+            stop = share.after(self._start + steps[-1] * share.step_rows, self._end)
+            sizes = [share.batch_size] * (len(steps) - 1)
+            sizes.append(stop - first - sum(sizes))
+            found = order.rows(first, stop - first)
+        else:
+            places = [share.mine(self._start + step * share.step_rows, self._end) for step in steps]
+            sizes = [count for _, count in places]
+            pieces = [order.rows(position, count) for position, count in places]
+            found = Rows(*(np.concatenate(parts) for parts in zip(*pieces, strict=True)))
+        together = max(1, _TOGETHER_BYTES // (share.batch_size * shards.row_bytes))
+        edges = np.concatenate([[0], np.cumsum(sizes)])
+        for first in range(0, len(sizes), together):
+            group = sizes[first : first + together]
+            piece = slice(edges[first], edges[first + len(group)])
+            self._ahead.append((Rows(*(part[piece] for part in found)), group))
 
 
-def deliver(shards: Shards, rows: Rows, delivery: Delivery) -> Batch:
-    """Rows as tensors: `tokens`, `row_ids` (shard << 32 | row), and what else is wanted."""
+def deliver(shards: Shards, rows: Rows, sizes: list[int], delivery: Delivery) -> list[Batch]:
+    """Batches of `sizes` rows: `tokens`, `row_ids` (shard << 32 | row), and what else is wanted, as tensors."""
     tokens, bad = shards.take(rows.shards, rows.rows)
-    batch = {
-        "tokens": torch.from_numpy(tokens if delivery.dtype == "stored" else tokens.astype(np.int64)),
-        "row_ids": torch.from_numpy(rows.shards << 32 | rows.rows),
+    columns: dict[str, npt.NDArray[Any]] = {
+        "tokens": tokens if delivery.dtype == "stored" else tokens.astype(np.int64),
+        "row_ids": rows.shards << 32 | rows.rows,
     }
     if shards.damage == "quarantine":
-        batch["quarantined"] = torch.from_numpy(bad)
+        columns["quarantined"] = bad
     if delivery.boundaries:
-        position_ids, document_ids = shards.boundaries(rows.shards, rows.rows)
-        batch |= {"position_ids": torch.from_numpy(position_ids), "document_ids": torch.from_numpy(document_ids)}
-    return batch
+        columns["position_ids"], columns["document_ids"] = shards.boundaries(rows.shards, rows.rows)
+    split = [torch.from_numpy(column).split_with_sizes(sizes) for column in columns.values()]
+    return [dict(zip(columns, parts, strict=True)) for parts in zip(*split, strict=True)]

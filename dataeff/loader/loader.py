@@ -177,7 +177,7 @@ class Loader:
                 self._position = self._share.after(served, end)
                 if self._audit:
                     self._audit.batch(self._share.mine(served, end)[0], batch["row_ids"].numpy())
-                if "quarantined" in batch and bool(batch["quarantined"].any()):
+                if "quarantined" in batch:
                     shards = batch["row_ids"][batch["quarantined"]] >> 32
                     self._quarantined.update(self._shards.files[shard].path for shard in shards.tolist())
                 yield batch
@@ -313,4 +313,4 @@ def held_out(
     for start in range(0, len(places), batch_size):
         chosen = np.array(places[start : start + batch_size], np.int64)
         found = Rows(chosen[:, 0].copy(), chosen[:, 1].copy(), np.zeros(len(chosen), np.int64))
-        yield deliver(shards, found, Delivery(dtype=dtype, boundaries=boundaries))
+        yield from deliver(shards, found, [len(chosen)], Delivery(dtype=dtype, boundaries=boundaries))

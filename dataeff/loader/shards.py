@@ -76,8 +76,8 @@ class Shards:
         self.vocab_size, self.end_of_document = first.vocab_size, first.end_of_document
         self._fingerprint, self._block_bytes = first.fingerprint, first.block_bytes
         self._dtype = token_dtype(self.vocab_size)
-        self._row_bytes = self.sequence_length * self._dtype.itemsize
-        blocks = [-(-file.rows * self._row_bytes // self._block_bytes) for file in self.files]
+        self.row_bytes = self.sequence_length * self._dtype.itemsize
+        blocks = [-(-file.rows * self.row_bytes // self._block_bytes) for file in self.files]
         self._first_blocks = np.concatenate([[0], np.cumsum(blocks)]).astype(np.int64)
         self._reset()
 
@@ -218,7 +218,7 @@ class Shards:
     def _ready(self, number: int, row: int) -> bool:
         """Check the blocks that a row touches; whether it can be served."""
         shard = self.shard(number)
-        start, stop = row * self._row_bytes, (row + 1) * self._row_bytes
+        start, stop = row * self.row_bytes, (row + 1) * self.row_bytes
         first, last = start // self._block_bytes, (stop - 1) // self._block_bytes
         good = True
         for block in range(first, last + 1):

@@ -30,9 +30,8 @@ def print_audit(corpus: str, logs: Path) -> bool:
             more = f" and {len(spans) - _SHOWN} more ranges" if len(spans) > _SHOWN else ""
             console.print(f"[red]{_length(spans):,} positions {what}:[/] {shown}{more}")
     if found.wrong:
-        console.print(
-            f"[red]{len(found.wrong)} batches held other rows than the order says:[/] first at {found.wrong[0]:,}"
-        )
+        what = f"{len(found.wrong)} batches held other rows than the order says:"
+        console.print(f"[red]{what}[/] the first at {found.wrong[0]:,}")
     if found.holds:
         console.print("[green]every row of the order was served once[/]")
     return found.holds
