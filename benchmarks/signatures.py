@@ -53,7 +53,7 @@ def run() -> Report:
     english = corpora.texts(*ASCII)
     cjk = corpora.cjk_texts()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        names = ["ours", *REQUIREMENTS]
+        names = ["ours", *_TIMES]
         workers = {}
         for name in names:
             python = Path(sys.executable) if name == "ours" else interpreter(name)
@@ -107,7 +107,7 @@ def run() -> Report:
         ),
         details={"first_pass_mb_s": first_speed},
         versions={
-            line.partition("==")[0]: line.partition("==")[2] for lines in REQUIREMENTS.values() for line in lines[:1]
+            line.partition("==")[0]: line.partition("==")[2] for peer in _TIMES for line in REQUIREMENTS[peer][:1]
         },
     )
 

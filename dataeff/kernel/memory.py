@@ -63,3 +63,20 @@ def copy_from_address(typingctx: Any, array: Any, index: Any, address: Any, coun
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+@intrinsic
+def prefetch(typingctx: Any, address: Any) -> Any:
+    """Ask for the cache line at a machine address, which need not be valid."""
+    signature = types.void(types.uint64)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer_type = ir.IntType(8).as_pointer()
+        flag = ir.IntType(32)
+        function_type = ir.FunctionType(ir.VoidType(), [pointer_type, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
+        pointer = builder.inttoptr(arguments[0], pointer_type)
+        builder.call(function, [pointer, flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
+
+    return signature, codegen

@@ -22,7 +22,7 @@ Tail: TypeAlias = Literal["wrap", "short"]
 Dtype: TypeAlias = Literal["int64", "stored"]
 _AHEAD_ROWS = 4096
 """Rows whose places are computed at a time."""
-_TOGETHER_BYTES = 1 << 18
+_TOGETHER_BYTES = 1 << 20
 """Of tokens that are copied at a time; they stay in cache until they are used."""
 
 
@@ -156,10 +156,13 @@ class BatchIterator:
         return self
 
     def __next__(self) -> Batch:
-        if not self._ready:
+        try:
+            batch = self._ready.popleft()
+        except IndexError:
             self._prepare()
+            batch = self._ready.popleft()
         self._given += 1
-        return self._ready.popleft()
+        return batch
 
     def state_dict(self) -> dict[str, Any]:
         """Where this iterator is; only for one with the same offset and stride, that is worker and workers."""
@@ -234,4 +237,6 @@ def deliver(shards: Shards, rows: Rows, sizes: list[int], delivery: Delivery) ->
     if delivery.boundaries:
         columns["position_ids"], columns["document_ids"] = shards.boundaries(rows.shards, rows.rows)
     split = [torch.from_numpy(column).split_with_sizes(sizes) for column in columns.values()]
+    if len(columns) == 2:  # the usual case, written out for speed
+        return [{"tokens": tokens, "row_ids": row_ids} for tokens, row_ids in zip(*split, strict=True)]
     return [dict(zip(columns, parts, strict=True)) for parts in zip(*split, strict=True)]

@@ -105,6 +105,7 @@ class Loader:
         self._moved = False
         self._quarantined: Counter[str] = Counter()
         self._audit = AuditLog(Path(audit), self._share) if audit is not None else None
+        self._noted = audit is not None or damage == "quarantine"
 
     @property
     def position(self) -> int:
@@ -172,14 +173,12 @@ class Loader:
             self._moved = False
             if self._audit:
                 self._audit.state(self.state_dict())
+            served, step_rows = self._position, self._share.step_rows
+            last = end if self._share.tail == "short" else end + step_rows
             for batch in self._batches():
-                served = self._position
-                self._position = self._share.after(served, end)
-                if self._audit:
-                    self._audit.batch(self._share.mine(served, end)[0], batch["row_ids"].numpy())
-                if "quarantined" in batch:
-                    shards = batch["row_ids"][batch["quarantined"]] >> 32
-                    self._quarantined.update(self._shards.files[shard].path for shard in shards.tolist())
+                if self._noted:
+                    self._note(batch, self._share.mine(served, end)[0])
+                self._position = served = min(served + step_rows, last)
                 yield batch
                 # The caller may have changed weights, skipped rows, or loaded a state.
                 if self._moved:
@@ -268,6 +267,13 @@ class Loader:
         self._skipped.append((self._position, self._position + count))
         self._position += count
         self._moved = True
+
+    def _note(self, batch: Batch, position: int) -> None:
+        if self._audit:
+            self._audit.batch(position, batch["row_ids"].numpy())
+        if "quarantined" in batch:
+            shards = batch["row_ids"][batch["quarantined"]] >> 32
+            self._quarantined.update(self._shards.files[shard].path for shard in shards.tolist())
 
     def _check_ranks(self) -> None:
         facts = {name: value for name, value in self.state_dict().items() if name != "skipped"}
