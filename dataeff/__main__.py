@@ -9,6 +9,8 @@ import typer
 from dataeff.commands.audit import audit
 from dataeff.commands.inspect import inspect
 from dataeff.commands.list import list_components
+from dataeff.commands.profile import SETTINGS as PROFILE_SETTINGS
+from dataeff.commands.profile import profile
 from dataeff.commands.run import run
 from dataeff.commands.verify import verify
 from dataeff.errors import DataeffError
@@ -23,6 +25,7 @@ app.command("run")(run)
 app.command("inspect")(inspect)
 app.command("verify")(verify)
 app.command("list")(list_components)
+app.command("profile", context_settings=PROFILE_SETTINGS)(profile)
 app.command("audit")(audit)
 
 _INTERRUPTED = 130

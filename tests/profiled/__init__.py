@@ -1,0 +1,1 @@
+"""Training scripts that know nothing of dataeff, and the slow data that they are fed."""

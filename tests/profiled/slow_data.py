@@ -1,0 +1,39 @@
+"""A dataset in memory that is slow in one known way; knows nothing of dataeff."""
+
+import time
+
+import torch
+from torch.utils.data import Dataset
+
+VOCABULARY = 32
+LENGTH = 8
+
+
+def spin(seconds):
+    """Keep this thread's processor busy for so much of its own time, however busy the machine is."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+class SlowTokens(Dataset):
+    """Rows of random tokens; each takes `seconds` of sleep ("storage"), computing ("decode"), or nothing ("none")."""
+
+    def __init__(self, rows, slow, seconds):
+        self.rows = torch.randint(VOCABULARY, (rows, LENGTH), generator=torch.Generator().manual_seed(1))
+        self.slow, self.seconds = slow, seconds
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        if self.slow == "storage":
+            time.sleep(self.seconds)
+        elif self.slow == "decode":
+            spin(self.seconds)
+        return {"input_ids": self.rows[index], "labels": self.rows[index]}
+
+
+def compute(seconds):
+    """Stand in for a model's work, so that a step has a known length at least."""
+    spin(seconds)
