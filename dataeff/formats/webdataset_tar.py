@@ -125,6 +125,13 @@ class WebdatasetTar:
         return damaged or _miscounts(path, facts)
 
 
+def read_samples(path: str) -> Iterator[dict[str, Any]]:
+    """A shard's documents in order, as `webdataset` decodes them: `__key__`, `json`, and `txt` or `tokens.npy`."""
+    import webdataset
+
+    yield from webdataset.WebDataset(path, shardshuffle=False, nodesplitter=None, workersplitter=None).decode()
+
+
 def _contents(batch: pa.RecordBatch, context: ShardContext) -> Iterator[Any]:
     """Token ids of each document as an array, or its text as bytes."""
     if "tokens" in batch.schema.names:

@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from dataeff.loader.audits import Audit, audit
     from dataeff.loader.dataset import TokenDataset
     from dataeff.loader.loader import Loader, held_out
+    from dataeff.loader.tar_documents import TarDocuments
 
-__all__ = ["Audit", "Loader", "TokenDataset", "audit", "held_out"]
+__all__ = ["Audit", "Loader", "TarDocuments", "TokenDataset", "audit", "held_out"]
 
 _HOMES = {
     "Audit": "dataeff.loader.audits",
     "Loader": "dataeff.loader.loader",
+    "TarDocuments": "dataeff.loader.tar_documents",
     "TokenDataset": "dataeff.loader.dataset",
     "audit": "dataeff.loader.audits",
     "held_out": "dataeff.loader.loader",
