@@ -7,6 +7,7 @@ import sys
 import typer
 
 from dataeff.commands.audit import audit
+from dataeff.commands.diagnose import diagnose
 from dataeff.commands.inspect import inspect
 from dataeff.commands.list import list_components
 from dataeff.commands.profile import SETTINGS as PROFILE_SETTINGS
@@ -27,6 +28,7 @@ app.command("verify")(verify)
 app.command("list")(list_components)
 app.command("profile", context_settings=PROFILE_SETTINGS)(profile)
 app.command("audit")(audit)
+app.command("diagnose")(diagnose)
 
 _INTERRUPTED = 130
 """Exit code that typer gives to Ctrl-C."""

@@ -1,0 +1,88 @@
+"""Run records made up for tests: what a loop and a torch loader would have written, to the nanosecond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dataeff.steps import RunInfo, StepRecorder
+
+MS = 1_000_000
+
+
+def info(**changes: Any) -> RunInfo:
+    known: dict[str, Any] = {
+        "run": "made-up",
+        "world": 1,
+        "clock": "cpu",
+        "device": "a processor",
+        "command": "train.py",
+        "unix_ns": 1_790_000_000_000_000_000,
+        "clock_ns": 1_000_000_000,
+        "num_workers": 1,
+        "prefetch_factor": 2,
+        "pin_memory": False,
+        "batch_size": 8,
+        "sequence_length": 128,
+    }
+    return RunInfo(**{**known, **changes})
+
+
+def stepwise(
+    directory: Path,
+    rows: Sequence[dict[str, Any]],
+    *,
+    rank: int = 0,
+    batch: Callable[[int, dict[str, Any]], dict[str, Any] | None] = lambda number, row: None,
+    **changes: Any,
+) -> Path:
+    """Write steps given as {"ms": ..., "wait": ms by cause, ...}; `batch` makes the batch of each."""
+    recorder = StepRecorder(directory, rank, info(**changes))
+    now = 2_000_000_000
+    for number, row in enumerate(rows):
+        spent = round(row["ms"] * MS)
+        causes = {f"stall_{cause}_ns": round(ms * MS) for cause, ms in row.get("stall", {}).items()}
+        stall = sum(causes.values())
+        full = {
+            "step": number,
+            "start_ns": now,
+            "stop_ns": now + spent,
+            "micro_batches": 1,
+            "samples": 8,
+            "tokens": 1024,
+            "wait_ns": stall,
+            "stall_ns": stall,
+            **causes,
+            **row.get("also", {}),
+        }
+        recorder.step(full)
+        made = batch(number, full)
+        if made is not None:
+            recorder.batch(made)
+        now += spent
+    recorder.close()
+    return directory
+
+
+def half_stalled(directory: Path, num_steps: int = 200, **changes: Any) -> Path:
+    """One second of waiting for storage, one of work; one worker that reads for two seconds a batch."""
+
+    def made(number: int, row: dict[str, Any]) -> dict[str, Any]:
+        ready = row["start_ns"] + 1000 * MS
+        return {
+            "step": number,
+            "batch": number,
+            "wait_start_ns": row["start_ns"],
+            "wait_stop_ns": ready,
+            "worker": 0,
+            "fetch_start_ns": ready - 2000 * MS,
+            "fetch_stop_ns": ready,
+            "fetch_cpu_ns": 0,
+            "collate_start_ns": ready,
+            "collate_stop_ns": ready,
+            "samples": 8,
+            "num_bytes": 65536,
+        }
+
+    return stepwise(directory, [{"ms": 2000, "stall": {"storage": 1000}}] * num_steps, batch=made, **changes)
