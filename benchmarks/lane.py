@@ -17,7 +17,7 @@ from dataeff import Dedup, Filter, Pipeline, Read, Shard, Tokenize
 from dataeff.filters import C4Quality, FineWebQuality, GopherQuality, GopherRepetition
 from dataeff.formats import ArrowTokens, TextParquet
 from dataeff.stages import tokenize
-from dataeff.tokenizers import Pretrained
+from dataeff.tokenizers import Pretrained, pretrained
 
 ROUNDS = 3
 MEASURED = (
@@ -87,6 +87,7 @@ def run() -> Report:
 def _tokens(engine: str, target: float | None) -> list[Figure]:
     """MB/s of text to token shards, of the tokenizer alone, and their ratio."""
     tokenize._loaded.cache_clear()
+    pretrained._encoder.cache_clear()
     tokenizer = Pretrained(source=str(_TOKENIZER))
     encoder = tokenizer.load(tokenizer.prepare(iter(())))
     if not encoder.engine.startswith(engine):

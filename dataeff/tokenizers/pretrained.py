@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,10 @@ import tokenizers
 
 from dataeff.errors import PlanError
 from dataeff.tokenizer_json import JsonEncoder, encoder
+
+
+_encoder = functools.lru_cache(maxsize=1)(encoder)
+"""To make one takes a second, and whoever prepares a tokenizer loads it next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +52,7 @@ class Pretrained:
         path = Path(self.source)
         path = path / "tokenizer.json" if path.is_dir() else path
         prepared = path.read_bytes() if path.is_file() else self._from_hub(path)
-        encoder(prepared, self.end_of_document)
+        _encoder(prepared, self.end_of_document)
         return prepared
 
     def load(self, prepared: bytes) -> JsonEncoder:
@@ -56,7 +61,7 @@ class Pretrained:
         Raises:
             PlanError: It is not one.
         """
-        return encoder(prepared, self.end_of_document)
+        return _encoder(prepared, self.end_of_document)
 
     def _from_hub(self, path: Path) -> bytes:
         looked = f"there is no file {path.absolute()}"
