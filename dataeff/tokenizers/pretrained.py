@@ -12,7 +12,6 @@ import tokenizers
 from dataeff.errors import PlanError
 from dataeff.tokenizer_json import JsonEncoder, encoder
 
-
 _encoder = functools.lru_cache(maxsize=1)(encoder)
 """To make one takes a second, and whoever prepares a tokenizer loads it next."""
 
