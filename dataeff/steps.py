@@ -141,6 +141,13 @@ class StepRecorder:
         """Note a row of `BATCHES`; what is left out is null."""
         self._add("batches", row)
 
+    def add(self, steps: pa.Table, batches: pa.Table) -> None:
+        """Note many rows at once, tables of `STEPS` and of `BATCHES`: each goes to a file of its own, at once."""
+        self.flush()
+        for name, table in (("steps", steps), ("batches", batches)):
+            if table.num_rows:
+                self._write(name, table)
+
     def flush(self) -> None:
         """Write what was noted since the last time."""
         for table in self._rows:
@@ -159,11 +166,14 @@ class StepRecorder:
             return
         schema = STEPS if table == "steps" else BATCHES
         filled = [{**_DEFAULTS[table], **row} for row in rows]
-        name = f"rank-{self._rank:05d}-{self._written[table]:06d}.parquet"
-        with committed(self._directory / table / name) as sink:
-            pq.write_table(pa.Table.from_pylist(filled, schema), sink)
-        self._written[table] += 1
+        self._write(table, pa.Table.from_pylist(filled, schema))
         self._rows[table] = []
+
+    def _write(self, name: str, table: pa.Table) -> None:
+        file = f"rank-{self._rank:05d}-{self._written[name]:06d}.parquet"
+        with committed(self._directory / name / file) as sink:
+            pq.write_table(table, sink)
+        self._written[name] += 1
 
 
 _DEFAULTS: dict[str, dict[str, Any]] = {

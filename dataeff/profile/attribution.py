@@ -1,4 +1,4 @@
-"""From stamps to stalls by cause: arithmetic on whole nanoseconds, no clock and no device.
+"""From stamps to stalls by cause: arithmetic on arrays of whole nanoseconds, no clock and no device.
 
 A wait is what the loop did in `next()`. Of it the device noticed the last part only, since queued work hid what came
 before: the exposed part. Inside it, the timeline of the worker that made the batch says what was waited for:
@@ -15,42 +15,81 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from dataeff.profile.workers import Made, Size
-from dataeff.steps import CAUSES
+import numpy as np
+
+from dataeff.arrow import I64
 
 
-class Span(NamedTuple):
-    """A stretch of the loop's time, with the marks that the clock set in the compute stream at its ends."""
+class Made(NamedTuple):
+    """How a batch was made, and how large it is; `_ns` are readings of one clock, but `fetch_cpu_ns` is a duration."""
 
-    start_ns: int
-    stop_ns: int
-    start_mark: Any
-    stop_mark: Any
+    stamped: int
+    """0: nobody stamped it; then only its size is known."""
+    worker: int
+    """-1: the loop's own process."""
+    fetch_start_ns: int
+    fetch_stop_ns: int
+    fetch_cpu_ns: int
+    """Processor time of the fetching thread; threads that it starts are not in it."""
+    collate_start_ns: int
+    collate_stop_ns: int
+    samples: int
+    """Length of the first tensor's first dimension; 0 where there is none."""
+    num_bytes: int
+    """Of all tensors."""
+    tokens: int
+    """Entries of the tensor that is called like token ids; 0 where none is."""
+    sequence_length: int
+    """Its last dimension; 0 where none is."""
 
 
 class Wait(NamedTuple):
-    """One `next()` of a thread, outermost."""
+    """One `next()` of a thread, outermost: whole numbers first, so that many are one array; then the marks.
+
+    Truth values are 0 or 1. From `stamped` on to `sequence_length`, the fields of `Made`.
+    """
 
     source: int
     """Which pass over which loader; another one each epoch."""
-    first: bool
+    first: int
     """Whether it is the first of its pass."""
-    span: Span
+    start_ns: int
+    stop_ns: int
     cpu_ns: int
-    """Processor time of the asking thread in it."""
+    """Processor time of the asking thread in it, where it may be needed."""
     drained_ns: int
     """What the thread spent in synchronisations since its last wait."""
-    trains: bool
+    trains: int
     """Whether gradients were on."""
-    made: Made | None
-    """None: nobody stamped it."""
-    size: Size | None
-    """None: the pass was over, there was no batch."""
-    pinned: bool | None = None
+    ended: int
+    """Whether the pass was over: there was no batch."""
+    elsewhere: int
+    """Whether another thread of the loop's process made it."""
+    pinned: int
+    """-1 where it is not known."""
+    stamped: int
+    worker: int
+    fetch_start_ns: int
+    fetch_stop_ns: int
+    fetch_cpu_ns: int
+    collate_start_ns: int
+    collate_stop_ns: int
+    samples: int
+    num_bytes: int
+    tokens: int
+    sequence_length: int
+    start_mark: Any = None
+    """In the compute stream, where the wait began."""
+    stop_mark: Any = None
 
 
-def stall_by_cause(wait: Wait, exposed_ns: int) -> dict[str, int]:
-    """Split the part of a wait that the device noticed.
+WHOLE = Wait._fields.index("start_mark")
+"""So many fields of a wait are whole numbers."""
+NOT_MADE = Made(0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def stall_by_cause(waits: I64, exposed_ns: I64) -> dict[str, I64]:
+    """Split the parts of waits that the device noticed.
 
     Where the loop itself made the batch, or only had to take it, a synchronisation before it made the loop late:
     without it that work would have been done while the device was busy, so as much of the stall is `sync`'s. A batch
@@ -59,33 +98,41 @@ def stall_by_cause(wait: Wait, exposed_ns: int) -> dict[str, int]:
     A batch that nobody stamped is split coarsely: processor time of the asking thread is decode, the rest storage.
 
     Args:
-        wait: What was waited for.
-        exposed_ns: The device's idle time in it; taken to be its end, and at most all of it.
+        waits: Whole numbers of `Wait`, shape (waits, WHOLE).
+        exposed_ns: The device's idle time in each; taken to be its end, and at most all of it. Shape (waits,).
 
     Returns:
-        Nanoseconds of each of `CAUSES`; they sum to the exposed part.
+        Nanoseconds of each of `steps.CAUSES`, shape (waits,); they sum to the exposed parts.
     """
-    start, stop = wait.span.start_ns, wait.span.stop_ns
-    exposed = max(0, min(exposed_ns, stop - start))
-    causes = dict.fromkeys(CAUSES, 0)
-    made = wait.made
-    if made is None or made.worker < 0 or made.collate_stop_ns <= start:
-        causes["sync"] = min(exposed, wait.drained_ns)
-    begin = stop - exposed + causes["sync"]
-    if made is None:
-        fetch_ns, cpu_ns, of_ns = stop - begin, wait.cpu_ns, stop - start
-    else:
-        fetch_ns = _overlap(begin, stop, made.fetch_start_ns, made.fetch_stop_ns)
-        cpu_ns, of_ns = made.fetch_cpu_ns, made.fetch_stop_ns - made.fetch_start_ns
-        causes["collate"] = _overlap(begin, stop, made.collate_start_ns, made.collate_stop_ns)
-        causes["handover"] = stop - begin - fetch_ns - causes["collate"]
-    causes["decode"] = fetch_ns * max(0, min(cpu_ns, of_ns)) // max(of_ns, 1)
-    causes["storage"] = fetch_ns - causes["decode"]
-    return causes
+    field = dict(zip(Wait._fields, waits.T, strict=False))
+    start, stop = field["start_ns"], field["stop_ns"]
+    stamped = field["stamped"] != 0
+    exposed = np.clip(exposed_ns, 0, stop - start)
+    own = (field["worker"] < 0) & (field["elsewhere"] == 0)
+    late = ~stamped | own | (field["collate_stop_ns"] <= start)
+    sync = np.where(late, np.minimum(exposed, field["drained_ns"]), 0)
+    begin = stop - exposed + sync
+    # Where a pass ended nothing was fetched: workers were told to stop.
+    fetch_start = np.where(stamped, field["fetch_start_ns"], np.where(field["ended"], stop, start))
+    fetch_stop = np.where(stamped, field["fetch_stop_ns"], stop)
+    fetching = _overlap(begin, stop, fetch_start, fetch_stop)
+    collating = np.where(stamped, _overlap(begin, stop, field["collate_start_ns"], field["collate_stop_ns"]), 0)
+    fetch = fetch_stop - fetch_start
+    cpu = np.clip(np.where(stamped, field["fetch_cpu_ns"], field["cpu_ns"]), 0, fetch)
+    decode = np.rint(fetching * (cpu / np.maximum(fetch, 1))).astype(np.int64)
+    return {
+        "storage": fetching - decode,
+        "decode": decode,
+        "collate": collating,
+        "handover": stop - begin - fetching - collating,
+        "copy": np.zeros_like(sync),
+        "sync": sync,
+    }
 
 
-def _overlap(start: int, stop: int, other_start: int, other_stop: int) -> int:
-    return max(0, min(stop, other_stop) - max(start, other_start))
+def _overlap(start: I64, stop: I64, other_start: I64, other_stop: I64) -> I64:
+    shared: I64 = np.maximum(np.minimum(stop, other_stop) - np.maximum(start, other_start), 0)
+    return shared
 
 
 def training_sources(waits: Sequence[Wait], known: set[int], before: set[int]) -> set[int]:
@@ -105,28 +152,33 @@ def training_sources(waits: Sequence[Wait], known: set[int], before: set[int]) -
     return found | {candidates[-1].source} if candidates else found
 
 
-def evaluation_ns(waits: Iterable[Wait], training: set[int], stop_ns: int) -> int:
-    """Time of the loop in evaluations: of each pass from its first `next()` to its last, overlaps counted once.
+def evaluations(waits: Iterable[Wait], training: set[int], stop_ns: int) -> list[tuple[int, int]]:
+    """When the loop evaluated: of each pass that does not train, from its first `next()` to the end of its last.
 
     A pass that was broken off goes on until the next wait for training, or else until `stop_ns`.
+
+    Returns:
+        Starts and stops, in order, none overlapping another.
     """
     spans: dict[int, list[int]] = {}
     ended: set[int] = set()
     for wait in waits:
         if wait.source in training:
             for source in spans.keys() - ended:
-                spans[source][1] = wait.span.start_ns
+                spans[source][1] = wait.start_ns
                 ended.add(source)
             continue
-        spans.setdefault(wait.source, [wait.span.start_ns, 0])[1] = wait.span.stop_ns
-        if wait.size is None:
+        spans.setdefault(wait.source, [wait.start_ns, 0])[1] = wait.stop_ns
+        if wait.ended:
             ended.add(wait.source)
         else:
             ended.discard(wait.source)
     for source in spans.keys() - ended:
         spans[source][1] = stop_ns
-    total, reached = 0, 0
-    for start, stop in sorted(spans.values()):
-        total += max(0, stop - max(start, reached))
-        reached = max(reached, stop)
-    return total
+    found: list[tuple[int, int]] = []
+    for start, stop in sorted((start, stop) for start, stop in spans.values()):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(stop, found[-1][1])
+        else:
+            found.append((start, stop))
+    return found

@@ -72,11 +72,13 @@ class CudaClock:
         import torch
 
         self._cuda: Any = torch.cuda
+        # Which device is current is known to the loop's thread only.
+        self._name = str(self._cuda.get_device_name())
         self._free: list[Any] = []
 
     def device(self) -> str:
-        """Name of the current device."""
-        return str(self._cuda.get_device_name())
+        """Name of the device."""
+        return self._name
 
     def mark(self) -> Any:
         """An event on the current stream; None while a graph is captured, when timing events are not allowed."""

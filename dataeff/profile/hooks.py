@@ -21,8 +21,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, _utils, dataloader
 
 from dataeff.errors import PlanError
+from dataeff.profile.attribution import Made
 from dataeff.profile.windows import Kind, Pass
-from dataeff.profile.workers import Made, Stamped, Stamper, stamped_worker_loop
+from dataeff.profile.workers import Stamped, Stamper, stamped_worker_loop
 
 _PASS = "_dataeff_pass"
 
@@ -67,7 +68,7 @@ def install(profiler: Measuring) -> None:
     _Installed.profiler = profiler
     base = dataloader._BaseDataLoaderIter
     _patch(DataLoader, "__iter__", functools.partial(_iter, profiler))
-    _patch(base, "__next__", functools.partial(_next, profiler))
+    _set(base, "__next__", _timed_next(profiler, base.__next__))
     _patch(dataloader._MultiProcessingDataLoaderIter, "_process_data", functools.partial(_process_data, profiler))
     _patch(dataloader._SingleProcessDataLoaderIter, "__init__", functools.partial(_single_process, profiler))
     _patch(torch, "save", functools.partial(_spanned, profiler, "checkpoint"))
@@ -132,12 +133,19 @@ def _iter(profiler: Measuring, original: Callable[..., Any], loader: Any) -> Any
     return iterator
 
 
-def _next(profiler: Measuring, original: Callable[..., Any], iterator: Any) -> Any:
-    source: Pass | None = iterator.__dict__.get(_PASS)
-    if source is None:
-        source = profiler.begin_pass(lambda: None)[1]
-        setattr(iterator, _PASS, source)
-    return profiler.take(source, functools.partial(original, iterator))
+def _timed_next(profiler: Measuring, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Called each batch, so with as few layers as can be."""
+    take = profiler.take
+
+    @functools.wraps(original)
+    def patched(iterator: Any) -> Any:
+        source: Pass | None = iterator.__dict__.get(_PASS)
+        if source is None:
+            source = profiler.begin_pass(lambda: None)[1]
+            setattr(iterator, _PASS, source)
+        return take(source, functools.partial(original, iterator))
+
+    return patched
 
 
 def _process_data(profiler: Measuring, original: Callable[..., Any], iterator: Any, data: Any, *args: Any) -> Any:

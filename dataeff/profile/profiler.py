@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 import uuid
 import warnings
@@ -13,23 +14,27 @@ from pathlib import Path
 from threading import get_ident
 from time import thread_time_ns
 from types import TracebackType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from dataeff.errors import PlanError
-from dataeff.profile.attribution import Span, Wait
+from dataeff.profile.attribution import NOT_MADE, Made, Wait
 from dataeff.profile.clocks import Clock, CpuClock, CudaClock
 from dataeff.profile.hooks import install, install_device, remove
-from dataeff.profile.windows import Kind, Pass, Rows, Timeline, Window
-from dataeff.profile.workers import Made, size_of
+from dataeff.profile.windows import Kind, Pass, Rows, Span, Thread, Timeline, Window
+from dataeff.profile.workers import size_of
 from dataeff.steps import RUN_FILE, RunInfo, StepRecorder
 
 Batch = TypeVar("Batch")
 
-_TOGETHER = 128
-"""Windows that are written down together: dearer than a step, but rare."""
-_FLUSH_S = 60.0
+_SIZE = Made._fields[Made._fields.index("samples") :]
+_TOGETHER = 1024
+"""Windows that are turned into rows together."""
+_SOON_S = 1.0
+"""Steps that come faster than so many together are written down at once: two threads would hinder each other more."""
+_WRITE_S = 60.0
+"""Or after so long, so that a run of slow steps that is killed loses little."""
 _JOINED_NS = 1_000_000
 """A first `next()` so soon after `iter()` is one wait with it."""
 
@@ -94,7 +99,8 @@ class Profiler:
         self._recorder: StepRecorder | None = None
         self._passes = 0
         self._loader: dict[str, Any] = {}
-        self._flushed_s = time.monotonic()
+        self._writer: threading.Thread | None = None
+        self._written_s = time.monotonic()
         self._check_directory()
 
     @property
@@ -128,12 +134,14 @@ class Profiler:
     def close(self) -> None:
         """Write all that is left; waits for the device, once."""
         remove(self)
+        if self._writer is not None:
+            self._writer.join()
         self._timeline.finish(self._clock.now_ns())
+        if self._writer is not None:
+            self._writer.join()
         if self._windows and self._clock.name == "cuda":
             torch.cuda.synchronize()
-        self._write(last=True)
-        if self._recorder is not None:
-            self._recorder.close()
+        self._write()
 
     def watch(self, batches: Iterable[Batch]) -> Watched[Batch]:
         """Iterate over anything, timed."""
@@ -201,47 +209,49 @@ class Profiler:
         if thread.inside:
             thread.facts = source.facts
             return fetch()
-        clock = self._clock
         if self._chosen is None and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             self._use_cuda()
-            clock = self._clock
+        clock = self._clock
         thread.inside, thread.made = True, None
-        cpu = thread_time_ns()
+        # A batch with stamps needs no coarse rule.
+        cpu = 0 if source.stamped else thread_time_ns()
         mark, start = clock.mark(), clock.now_ns()
-        batch: Batch | None = None
-        ended = False
         try:
             batch = fetch()
         except StopIteration:
-            ended = True
+            self._took(thread, source, (mark, start, cpu), None, watched)
             raise
         finally:
-            stop = clock.now_ns()
             thread.inside = False
-            if batch is not None or ended:
-                cpu = thread_time_ns() - cpu
-                first = not source.asked
-                if first:
-                    source.asked = True
-                    source.facts = source.facts or thread.facts
-                    if source.span is not None and start - source.span[0].stop_ns < _JOINED_NS:
-                        begun, more = source.span
-                        start, mark, cpu = begun.start_ns, begun.start_mark, cpu + more
-                    self._loader = source.facts or self._loader
-                made = thread.made
-                size = None if ended else made.size if made is not None else size_of(batch)
-                wait = Wait(
-                    source.serial,
-                    first,
-                    Span(start, stop, mark, clock.mark()),
-                    cpu,
-                    thread.drained_ns,
-                    torch.is_grad_enabled(),
-                    made,
-                    size,
-                )
-                self._timeline.wait(thread, wait, watched=watched)
-        return cast(Batch, batch)
+        made = thread.made
+        if made is None:
+            made = NOT_MADE._replace(**dict(zip(_SIZE, size_of(batch), strict=True)))
+        self._took(thread, source, (mark, start, cpu), made, watched)
+        return batch
+
+    def _took(
+        self, thread: Thread, source: Pass, begun: tuple[Any, int, int], made: Made | None, watched: bool
+    ) -> None:
+        """Note a wait that ends now; `made` is None where the pass does."""
+        clock = self._clock
+        stop, stop_mark = clock.now_ns(), clock.mark()
+        mark, start, cpu = begun
+        cpu = 0 if source.stamped else thread_time_ns() - cpu
+        first = not source.asked
+        if first:
+            source.asked = True
+            source.facts = source.facts or thread.facts
+            if source.span is not None and start - source.span[0].stop_ns < _JOINED_NS:
+                (start, _, mark, _), more = source.span
+                cpu += more
+            self._loader = source.facts or self._loader
+        ended = made is None
+        made = made or NOT_MADE
+        source.stamped = made.stamped == 1
+        trains = torch.is_grad_enabled()
+        drained = thread.drained_ns
+        wait = Wait(source.serial, first, start, stop, cpu, drained, trains, ended, 0, -1, *made, mark, stop_mark)
+        self._timeline.wait(thread, wait, watched=watched)
 
     def made(self, made: Made) -> None:
         """The batch that this thread is fetching was made so."""
@@ -271,37 +281,40 @@ class Profiler:
 
     def _closed(self, window: Window) -> None:
         self._windows.append(window)
-        if len(self._windows) >= _TOGETHER or time.monotonic() - self._flushed_s > _FLUSH_S:
+        since_s = time.monotonic() - self._written_s
+        if len(self._windows) < _TOGETHER and since_s < _WRITE_S:
+            return
+        if self._writer is not None and self._writer.is_alive():
+            return
+        self._written_s = time.monotonic()
+        if since_s < _SOON_S:
             self._write()
+            return
+        # A slow disk must not make the loop wait. The thread ends when it has written, so that a loop which forks
+        # workers hardly ever does so beside it.
+        self._writer = threading.Thread(target=self._write, name="dataeff-profile", daemon=True)
+        self._writer.start()
 
-    def _write(self, *, last: bool = False) -> None:
-        while self._windows:
-            window = self._windows[0]
-            rows = self._rows.of(window, self._clock)
-            if rows is None:
-                if not last:
-                    break
-                self._windows.popleft()
-                continue
-            self._windows.popleft()
+    def _write(self) -> None:
+        """Turn windows into rows, as far as the device has come."""
+        windows = [self._windows[number] for number in range(len(self._windows))]
+        done, steps, batches = self._rows.of(windows, self._clock)
+        if not done:
+            return
+        recorder = self._recorder or self._open(windows[0])
+        recorder.add(steps, batches)
+        for window in windows[:done]:
             self._clock.release(window.marks())
-            recorder = self._recorder or self._open(window)
-            recorder.step(rows[0])
-            for row in rows[1]:
-                recorder.batch(row)
-        if time.monotonic() - self._flushed_s > _FLUSH_S and self._recorder is not None:
-            self._recorder.flush()
-        self._flushed_s = time.monotonic()
+            self._windows.popleft()
 
     def _open(self, window: Window) -> StepRecorder:
         """The recorder: made late, when it is known what the loop reads and where it computes."""
-        size = next((wait.size for wait in window.waits if wait.size is not None), None)
+        first = next((wait for wait in window.waits if not wait.ended), None)
         facts = dict(self._loader)
-        if size is not None:
-            facts["batch_size"] = facts.get("batch_size") or size.samples or None
         kept = dict(self._kept)
-        if kept["sequence_length"] is None and size is not None:
-            kept["sequence_length"] = size.sequence_length or None
+        if first is not None:
+            facts["batch_size"] = facts.get("batch_size") or first.samples or None
+            kept["sequence_length"] = kept["sequence_length"] or first.sequence_length or None
         info = RunInfo(
             run=f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}",
             world=self._world,

@@ -6,13 +6,17 @@ moment, since a loop that waits for a prefetching thread waits for what that thr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
-from dataeff.profile.attribution import Span, Wait, evaluation_ns, stall_by_cause, training_sources
+import numpy as np
+import pyarrow as pa
+
+from dataeff.arrow import I64
+from dataeff.profile.attribution import WHOLE, Made, Wait, evaluations, stall_by_cause, training_sources
 from dataeff.profile.clocks import Clock
-from dataeff.profile.workers import Made
+from dataeff.steps import BATCHES, STEPS
 
 Kind = Literal["copy", "sync", "evaluation", "checkpoint"]
 
@@ -24,14 +28,25 @@ _UNCLAIMED = 4096
 """The same, while none does."""
 
 
+class Span(NamedTuple):
+    """A stretch of the loop's time, with the marks that the clock set in the compute stream at its ends."""
+
+    start_ns: int
+    stop_ns: int
+    start_mark: Any = None
+    stop_mark: Any = None
+
+
 class Pass:
     """One pass over a loader."""
 
-    __slots__ = ("asked", "facts", "serial", "span")
+    __slots__ = ("asked", "facts", "serial", "span", "stamped")
 
     def __init__(self, serial: int, facts: dict[str, Any] | None = None) -> None:
         self.serial, self.facts = serial, facts or {}
         self.asked = False
+        self.stamped = False
+        """Whether its last batch had stamps."""
         self.span: tuple[Span, int] | None = None
         """Of the `iter()` that began it, with the processor time in it."""
 
@@ -71,10 +86,9 @@ class Window:
     def marks(self) -> Iterator[Any]:
         """All marks that were set in it."""
         for wait in self.waits:
-            yield from wait.span[2:]
-        for kind, span in self.spans:
-            if kind == "copy":
-                yield from span[2:]
+            yield from wait[WHOLE:]
+        for _, span in self.spans:
+            yield from span[2:]
 
 
 class Timeline:
@@ -108,9 +122,10 @@ class Timeline:
 
     def wait(self, thread: Thread, wait: Wait, *, watched: bool = False) -> None:
         """A thread waited."""
-        self.num_batches += wait.size is not None
-        if self._steps_by == "batch" and watched and any(earlier.size is not None for earlier in thread.waits):
-            self._close(thread, wait.span.start_ns)
+        if not wait.ended:
+            self.num_batches += 1
+        if self._steps_by == "batch" and watched and any(not earlier.ended for earlier in thread.waits):
+            self._close(thread, wait.start_ns)
         thread.waits.append(wait)
         thread.drained_ns = 0
         if self._steps_by is None:
@@ -161,7 +176,7 @@ class Timeline:
         watching = next((thread for thread in self._threads.values() if thread.waits), None)
         if self._steps_by is None and self._watched and watching is not None:
             self._step_by_batch(watching)
-        if self._steps_by == "batch" and watching is not None and any(wait.size for wait in watching.waits):
+        if self._steps_by == "batch" and watching is not None and any(not wait.ended for wait in watching.waits):
             self._close(watching, at_ns)
         if self._last is not None:
             self._on_window(self._last)
@@ -177,8 +192,8 @@ class Timeline:
         self._steps_by = "batch"
         waits, thread.waits = thread.waits, []
         for wait in waits:
-            if any(earlier.size is not None for earlier in thread.waits):
-                self._close(thread, wait.span.start_ns)
+            if any(not earlier.ended for earlier in thread.waits):
+                self._close(thread, wait.start_ns)
             thread.waits.append(wait)
 
     def _extend(self, window: Window, thread: Thread, at_ns: int) -> None:
@@ -189,11 +204,13 @@ class Timeline:
     def _close(self, thread: Thread, at_ns: int, optimizer: int | None = None) -> Window:
         """End the step of a thread."""
         waits, thread.waits = thread.waits, []
-        spans = [entry for entry in thread.spans if entry[1].start_ns < at_ns]
-        thread.spans = thread.spans[len(spans) :]
+        spans: list[tuple[Kind, Span]] = []
+        if thread.spans:
+            spans = [entry for entry in thread.spans if entry[1].start_ns < at_ns]
+            thread.spans = thread.spans[len(spans) :]
         start_ns = self._reached_ns
         if start_ns is None:
-            start_ns = waits[0].span.start_ns if waits else self._start_ns
+            start_ns = waits[0].start_ns if waits else self._start_ns
         window = Window(
             start_ns=start_ns,
             stop_ns=at_ns,
@@ -215,8 +232,8 @@ class Timeline:
             if thread is loop:
                 continue
             del thread.waits[:-_BACKGROUND], thread.spans[:-_BACKGROUND]
-            found += [wait for wait in thread.waits if wait.made is not None]
-        return found if any(wait.made is None for wait in waits) else []
+            found += [wait for wait in thread.waits if wait.stamped]
+        return found if any(not wait.stamped for wait in waits) else []
 
 
 class Rows:
@@ -227,92 +244,174 @@ class Rows:
         self._before: set[int] = set()
         self._step = self._batch = 0
 
-    def of(self, window: Window, clock: Clock) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
-        """The row of the step and those of its batches; None while the device has not come to its last mark."""
-        exposed = [clock.between_ns(*wait.span[2:]) for wait in window.waits]
-        copied = [clock.between_ns(*span[2:]) for kind, span in window.spans if kind == "copy"]
-        if None in exposed or None in copied:
-            return None
-        training = training_sources(window.waits, self._training, self._before)
-        self._before = {wait.source for wait in window.waits if wait.size is not None}
-        # Passes end; without this the set would grow with the epochs.
-        self._training = training
-        fed = [
-            (_with_background(wait, window.background), took or 0)
-            for wait, took in zip(window.waits, exposed, strict=True)
-            if wait.source in training
-        ]
-        step = self._step_row(window, fed, sum(entry or 0 for entry in copied), training)
-        batches = self._batch_rows(window, [wait for wait, _ in fed if wait.size is not None])
-        self._step += 1
-        self._batch += len(batches)
-        return step, batches
+    def of(self, windows: Sequence[Window], clock: Clock) -> tuple[int, pa.Table, pa.Table]:
+        """Rows of as many windows as the device has come to the last mark of.
 
-    def _step_row(
-        self, window: Window, fed: list[tuple[Wait, int]], copied_ns: int, training: set[int]
-    ) -> dict[str, Any]:
-        causes = {"copy": copied_ns}
-        for wait, exposed_ns in fed:
-            for cause, took_ns in stall_by_cause(wait, exposed_ns).items():
-                causes[cause] = causes.get(cause, 0) + took_ns
-        sizes = [wait.size for wait, _ in fed if wait.size is not None]
-        took = {kind: _total_ns(window, kind) for kind in ("copy", "sync", "evaluation", "checkpoint")}
-        took["evaluation"] += evaluation_ns(window.waits, training, window.stop_ns)
-        return {
-            "step": self._step,
-            "start_ns": window.start_ns,
-            "stop_ns": window.stop_ns,
-            "micro_batches": len(sizes),
-            "samples": sum(size.samples for size in sizes) if window.samples is None else window.samples,
-            "tokens": sum(size.tokens for size in sizes) if window.tokens is None else window.tokens,
-            "loss": window.loss,
-            "wait_ns": sum(wait.span.stop_ns - wait.span.start_ns for wait, _ in fed),
-            **{f"{kind}_ns": took_ns for kind, took_ns in took.items()},
-            "stall_ns": sum(causes.values()),
-            **{f"stall_{cause}_ns": took_ns for cause, took_ns in causes.items()},
-            "steady": self._step > 0 and not any(wait.first or wait.size is None for wait, _ in fed),
+        Returns:
+            How many windows; their `STEPS`; their `BATCHES`.
+        """
+        waits: list[Wait] = []
+        exposed: list[int] = []
+        ends: list[int] = []
+        beside: list[Mapping[str, int]] = []
+        for window in windows:
+            idle = _idle_ns(window, clock)
+            if idle is None:
+                break
+            evaluated = self._evaluations(window)
+            for wait, exposed_ns in zip(window.waits, idle, strict=True):
+                if wait.source in self._training:
+                    waits.append(_with_background(wait, window.background) if window.background else wait)
+                    exposed.append(exposed_ns)
+            ends.append(len(waits))
+            beside.append(_beside(window, evaluated, clock) if window.spans or evaluated else _NOTHING)
+        done = windows[: len(ends)]
+        whole = np.array([wait[:WHOLE] for wait in waits], np.int64).reshape(-1, WHOLE)
+        field = dict(zip(Wait._fields, whole.T, strict=False))
+        step_of = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+        steps = self._steps(done, field, stall_by_cause(whole, np.array(exposed, np.int64)), step_of, beside)
+        batches = self._batches(done, waits, field, step_of)
+        self._step += steps.num_rows
+        self._batch += batches.num_rows
+        return len(done), steps, batches
+
+    def _evaluations(self, window: Window) -> list[tuple[int, int]]:
+        """Where the loop evaluated; decides which passes train."""
+        training = self._training
+        if all(wait.source in training for wait in window.waits):
+            self._before = training
+            return []
+        # Passes end: those that this window does not know are forgotten.
+        self._training = training_sources(window.waits, training, self._before)
+        self._before = {wait.source for wait in window.waits if not wait.ended}
+        return evaluations(window.waits, self._training, window.stop_ns)
+
+    def _steps(
+        self,
+        windows: Sequence[Window],
+        field: Mapping[str, I64],
+        causes: Mapping[str, I64],
+        step_of: I64,
+        beside: Sequence[Mapping[str, int]],
+    ) -> pa.Table:
+        count = len(windows)
+
+        def total(values: I64) -> I64:
+            sums = np.zeros(count, np.int64)
+            np.add.at(sums, step_of, values)
+            return sums
+
+        stalls = {cause: total(took_ns) for cause, took_ns in causes.items()}
+        stalls["copy"] = np.array([entry.get("exposed", 0) for entry in beside], np.int64)
+        columns: dict[str, Any] = {
+            "step": np.arange(self._step, self._step + count),
+            "start_ns": [window.start_ns for window in windows],
+            "stop_ns": [window.stop_ns for window in windows],
+            "micro_batches": total(1 - field["ended"]),
+            "samples": _said([window.samples for window in windows], total(field["samples"])),
+            "tokens": _said([window.tokens for window in windows], total(field["tokens"])),
+            "loss": [window.loss for window in windows],
+            "wait_ns": total(field["stop_ns"] - field["start_ns"]),
+            **{f"{kind}_ns": [entry.get(kind, 0) for entry in beside] for kind in get_args(Kind)},
+            "stall_ns": sum(stalls.values()),
+            **{f"stall_{cause}_ns": took_ns for cause, took_ns in stalls.items()},
+            # The first step of a run also compiles, allocates and so on.
+            "steady": (total(field["first"] | field["ended"]) == 0) & (np.arange(count) + self._step > 0),
         }
+        return pa.table([pa.array(columns[name.name], name.type) for name in STEPS], schema=STEPS)
 
-    def _batch_rows(self, window: Window, waits: list[Wait]) -> list[dict[str, Any]]:
-        rows = []
-        copies = [span for kind, span in window.spans if kind == "copy"]
-        for number, wait in enumerate(waits):
-            row: dict[str, Any] = {
-                "step": self._step,
-                "batch": self._batch + number,
-                "wait_start_ns": wait.span.start_ns,
-                "wait_stop_ns": wait.span.stop_ns,
-                "pinned": wait.pinned,
-            }
-            if wait.made is not None:
-                row |= wait.made._asdict()
-                del row["size"]
-            if wait.size is not None:
-                row["samples"], row["num_bytes"] = wait.size.samples, wait.size.num_bytes
-            if copies:
-                stop = waits[number + 1].span.start_ns if number + 1 < len(waits) else window.stop_ns
-                mine = [span for span in copies if wait.span.stop_ns <= span.start_ns < stop]
-                if mine:
-                    row["copy_start_ns"], row["copy_stop_ns"] = mine[0].start_ns, mine[-1].stop_ns
-            rows.append(row)
-        return rows
+    def _batches(
+        self, windows: Sequence[Window], waits: Sequence[Wait], field: Mapping[str, I64], step_of: I64
+    ) -> pa.Table:
+        taken = field["ended"] == 0
+        unstamped = field["stamped"][taken] == 0
+        count = int(taken.sum())
+        columns: dict[str, Any] = {
+            "step": step_of[taken] + self._step,
+            "batch": np.arange(self._batch, self._batch + count),
+            "wait_start_ns": field["start_ns"][taken],
+            "wait_stop_ns": field["stop_ns"][taken],
+            "samples": field["samples"][taken],
+            "num_bytes": field["num_bytes"][taken],
+            "pinned": pa.array(field["pinned"][taken] > 0, mask=field["pinned"][taken] < 0),
+        }
+        for name in Made._fields[Made._fields.index("worker") : Made._fields.index("samples")]:
+            columns[name] = pa.array(field[name][taken], mask=unstamped)
+        columns["copy_start_ns"], columns["copy_stop_ns"] = _copies(windows, waits, step_of)
+        return pa.table([pa.array(columns[name.name], name.type) for name in BATCHES], schema=BATCHES)
 
 
-def _total_ns(window: Window, kind: Kind) -> int:
-    return sum(span.stop_ns - span.start_ns for entry, span in window.spans if entry == kind)
+_NOTHING: Mapping[str, int] = {}
+
+
+def _said(values: Sequence[int | None], counted: I64) -> list[int]:
+    """What the caller said, or else what was counted."""
+    return [int(count) if value is None else value for value, count in zip(values, counted, strict=True)]
+
+
+def _idle_ns(window: Window, clock: Clock) -> list[int] | None:
+    """Of each wait what the device noticed; None while it has not come to the last mark of the window."""
+    found: list[int] = []
+    for wait in window.waits:
+        idle = clock.between_ns(wait.start_mark, wait.stop_mark)
+        if idle is None:
+            return None
+        found.append(idle)
+    for kind, span in window.spans:
+        if kind == "copy" and clock.between_ns(span.start_mark, span.stop_mark) is None:
+            return None
+    return found
+
+
+def _beside(window: Window, evaluated: Sequence[tuple[int, int]], clock: Clock) -> dict[str, int]:
+    """Time of the loop by kind, beside waits, and `exposed`, what of the copies the device noticed.
+
+    What is done in an evaluation is part of that.
+    """
+    took: dict[str, int] = {"evaluation": sum(stop - start for start, stop in evaluated)}
+    for kind, span in window.spans:
+        if any(start <= span.start_ns < stop for start, stop in evaluated):
+            continue
+        took[kind] = took.get(kind, 0) + span.stop_ns - span.start_ns
+        if kind == "copy":
+            took["exposed"] = took.get("exposed", 0) + (clock.between_ns(span.start_mark, span.stop_mark) or 0)
+    return took
+
+
+def _copies(
+    windows: Sequence[Window], waits: Sequence[Wait], step_of: I64
+) -> tuple[list[int | None], list[int | None]]:
+    """When each batch was copied: between its wait and the next one, or the end of its step."""
+    starts: list[int | None] = []
+    stops: list[int | None] = []
+    for number, wait in enumerate(waits):
+        if wait.ended:
+            continue
+        window = windows[step_of[number]]
+        mine: list[Span] = []
+        if window.spans:
+            later = number + 1 < len(waits) and step_of[number + 1] == step_of[number]
+            until = waits[number + 1].start_ns if later else window.stop_ns
+            mine = [span for kind, span in window.spans if kind == "copy" and wait.stop_ns <= span.start_ns < until]
+        starts.append(mine[0].start_ns if mine else None)
+        stops.append(mine[-1].stop_ns if mine else None)
+    return starts, stops
 
 
 def _with_background(wait: Wait, background: list[Wait]) -> Wait:
     """The wait with the stamps of the batch that a prefetching thread had last when it ended.
 
     While the loop waits for the thread's queue, the queue is empty, so what the loop gets is what the thread got last.
+    A wait in which the loop's thread computed was for no queue.
     """
-    if wait.made is not None or 2 * wait.cpu_ns > wait.span.stop_ns - wait.span.start_ns:
+    if wait.stamped or wait.ended or 2 * wait.cpu_ns > wait.stop_ns - wait.start_ns:
         return wait
-    earlier = [other for other in background if other.span.stop_ns <= wait.span.stop_ns]
+    earlier = [other for other in background if other.stop_ns <= wait.stop_ns]
     if not earlier:
         return wait
-    made = max(earlier, key=lambda other: other.span.stop_ns).made
-    assert made is not None
-    # To the loop it was made elsewhere even where the thread is of the same process.
-    return wait._replace(made=made._replace(worker=max(made.worker, 0)))
+    latest = max(earlier, key=lambda other: other.stop_ns)
+    stamps = {name: getattr(latest, name) for name in _STAMPS}
+    return wait._replace(elsewhere=1, **stamps)
+
+
+_STAMPS = Made._fields[: Made._fields.index("samples")]

@@ -8,13 +8,15 @@ finds torch without patches.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter_ns, thread_time_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import pin_memory, worker
+
+from dataeff.profile.attribution import Made
 
 ORIGINAL: Callable[..., None] = worker._worker_loop
 """Torch's own loop: this module is imported before anything is patched."""
@@ -23,57 +25,28 @@ _TOKENS = ("input_ids", "tokens")
 """Names under which trainers and `dataeff.loader` keep token ids in a batch."""
 
 
-class Size(NamedTuple):
-    """How large a batch is."""
-
-    samples: int
-    """Length of the first tensor's first dimension; 0 where there is none."""
-    num_bytes: int
-    """Of all tensors."""
-    tokens: int
-    """Entries of the tensor that is called like token ids; 0 where none is."""
-    sequence_length: int
-    """Its last dimension; 0 where none is."""
-
-
-class Made(NamedTuple):
-    """When and by whom a batch was made; `_ns` are readings of one clock, but `fetch_cpu_ns` is a duration."""
-
-    worker: int
-    """-1: the loop's own process."""
-    fetch_start_ns: int
-    fetch_stop_ns: int
-    fetch_cpu_ns: int
-    """Processor time of the fetching thread; threads that it starts are not in it."""
-    collate_start_ns: int
-    collate_stop_ns: int
-    size: Size
-
-
-def size_of(batch: Any) -> Size:
-    """Count samples, bytes and tokens of the tensors in dicts, lists and tuples."""
+def size_of(batch: Any) -> tuple[int, int, int, int]:
+    """Samples, bytes, tokens and tokens a sample of the tensors in dicts, lists and tuples; see `Made`."""
     if isinstance(batch, torch.Tensor):
-        return Size(len(batch) if batch.dim() else 1, batch.nbytes, 0, 0)
+        return len(batch) if batch.dim() else 1, batch.nbytes, 0, 0
     if isinstance(batch, Mapping):
-        found = _sum(batch.values())
+        samples, num_bytes, tokens, sequence_length = _sum(batch.values())
         ids = next((batch[name] for name in _TOKENS if name in batch), None)
         if isinstance(ids, torch.Tensor) and ids.dim():
-            return Size(found.samples, found.num_bytes, ids.numel(), ids.shape[-1])
-        return found
-    if isinstance(batch, (list, tuple)):
-        return _sum(batch)
-    return Size(0, 0, 0, 0)
+            tokens, sequence_length = ids.numel(), ids.shape[-1]
+        return samples, num_bytes, tokens, sequence_length
+    return _sum(batch) if isinstance(batch, (list, tuple)) else (0, 0, 0, 0)
 
 
-def _sum(parts: Any) -> Size:
+def _sum(parts: Iterable[Any]) -> tuple[int, int, int, int]:
     samples = num_bytes = tokens = sequence_length = 0
     for part in parts:
         found = size_of(part)
-        samples = samples or found.samples
-        num_bytes += found.num_bytes
-        tokens += found.tokens
-        sequence_length = sequence_length or found.sequence_length
-    return Size(samples, num_bytes, tokens, sequence_length)
+        samples = samples or found[0]
+        num_bytes += found[1]
+        tokens += found[2]
+        sequence_length = sequence_length or found[3]
+    return samples, num_bytes, tokens, sequence_length
 
 
 class Stamper:
@@ -103,7 +76,7 @@ class Stamper:
         if self._collated is None:
             return None
         start, cpu, stop = self._collated
-        return Made(self._worker, self._start, start, cpu - self._cpu, start, stop, size_of(batch))
+        return Made(1, self._worker, self._start, start, cpu - self._cpu, start, stop, *size_of(batch))
 
 
 class Stamped:

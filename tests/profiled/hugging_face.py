@@ -14,7 +14,9 @@ class Work(TrainerCallback):
 def main():
     slow, folder = sys.argv[1:]
     model = GPT2LMHeadModel(
-        GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=VOCABULARY, n_positions=LENGTH, bos_token_id=0, eos_token_id=0)
+        GPT2Config(
+            n_layer=1, n_head=1, n_embd=8, vocab_size=VOCABULARY, n_positions=LENGTH, bos_token_id=0, eos_token_id=0
+        )
     )
     arguments = TrainingArguments(
         folder,
