@@ -8,6 +8,7 @@ import typer
 
 from dataeff.commands.audit import audit
 from dataeff.commands.diagnose import diagnose
+from dataeff.commands.health import health
 from dataeff.commands.inspect import inspect
 from dataeff.commands.list import list_components
 from dataeff.commands.profile import SETTINGS as PROFILE_SETTINGS
@@ -29,6 +30,7 @@ app.command("list")(list_components)
 app.command("profile", context_settings=PROFILE_SETTINGS)(profile)
 app.command("audit")(audit)
 app.command("diagnose")(diagnose)
+app.command("health")(health)
 
 _INTERRUPTED = 130
 """Exit code that typer gives to Ctrl-C."""

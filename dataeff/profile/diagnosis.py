@@ -29,7 +29,7 @@ _ENOUGH = 0.005
 """Of the step time: a larger setting must gain so much more than a smaller one to be preferred."""
 _HANDOVER_NS, _HANDOVER_NS_PER_BYTE = 1.0e6, 0.75e6 / 2**20
 """What torch takes to hand a batch from a worker to the loop, measured on CPUs for 64 KiB to 1 MiB."""
-_MIN_STAMPED = 16
+_MIN_STAMPED, _MIN_HANDED_OVER = 16, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,15 +292,17 @@ def _handover(table: pa.Table, settings: Settings, assumptions: list[str]) -> tu
     if settings.num_workers == 0:
         inside = made - column(table, "fetch_start_ns")
         assumptions.append("handing a batch from a worker to the loop takes 1 ms and 0.75 ms a MiB, as is usual")
-        # The half that the loop notices is the smaller one: it maps memory, where the worker fills it.
         whole = _HANDOVER_NS + _HANDOVER_NS_PER_BYTE * float(sizes.mean())
-        return whole / 2, whole / 2, max(0.0, float(np.median(had - asked - inside)))
+        return 0.0, whole, max(0.0, float(np.median(had - asked - inside)))
+    # Nearly all of it is the loop's: it asks the worker for the memory of the batch, and maps it. A batch that lay
+    # ready says so too, unless the loop received it while it waited for an earlier one.
     ready, late = made < asked - _HANDOVER_NS * 5, made >= asked
-    after = float(np.median((had - made)[late])) if late.sum() >= 8 else None
-    there = float(np.median((had - asked)[ready])) if ready.sum() >= 8 else None
-    if there is None:
-        there = (after or _HANDOVER_NS) / 2
-    return max(0.0, (after if after is not None else 2 * there) - there), there, 0.0
+    measured = [
+        float(np.median(values))
+        for values in ((had - made)[late], (had - asked)[ready])
+        if len(values) >= _MIN_HANDED_OVER
+    ]
+    return 0.0, max(measured, default=_HANDOVER_NS), 0.0
 
 
 def _ceiling(model: Model, seed: int) -> Interval:
@@ -370,7 +372,7 @@ def _recommendations(
         found for found in predictions if found.gain_share >= MIN_GAIN_SHARE and stalls.share.value >= MIN_GAIN_SHARE
     ]
     # Of changes that gain the same, the one that is less work first.
-    worth.sort(key=lambda found: (-round(found.gain_share / MIN_GAIN_SHARE), _EFFORT.index(found.change)))
+    worth.sort(key=lambda found: (-round(found.gain_share, 3), _EFFORT.index(found.change)))
     chosen: list[Prediction] = []
     for found in worth:
         if _SAME.get(found.change) not in [other.change for other in chosen]:
