@@ -86,3 +86,77 @@ def half_stalled(directory: Path, num_steps: int = 200, **changes: Any) -> Path:
         }
 
     return stepwise(directory, [{"ms": 2000, "stall": {"storage": 1000}}] * num_steps, batch=made, **changes)
+
+
+def loaded(
+    directory: Path,
+    *,
+    storage_ms: float,
+    decode_ms: float,
+    loop_ms: float,
+    workers: int,
+    collate_ms: float = 0.5,
+    receive_ms: float = 1.0,
+    num_steps: int = 120,
+    **changes: Any,
+) -> Path:
+    """What a loop and a torch loader record where every batch takes the same, so that they arrive in order."""
+    recorder = StepRecorder(directory, 0, info(num_workers=workers, **changes))
+    began = 2_000_000_000
+    prefetch = changes.get("prefetch_factor", 2)
+    free, taken = [began] * max(workers, 1), []
+    stop = began
+    storage, decode, collate, receive, loop = (
+        round(ms * MS) for ms in (storage_ms, decode_ms, collate_ms, receive_ms, loop_ms)
+    )
+    for number in range(num_steps):
+        asked, worker = stop, number % max(workers, 1)
+        if workers:
+            issued = began if number < workers * prefetch else taken[number - workers * prefetch]
+            fetch = max(free[worker], issued)
+        else:
+            fetch = asked
+        made = fetch + storage + decode + collate
+        free[worker] = made
+        had = max(asked, made) + (receive if workers else 0)
+        taken.append(had)
+        stop = had + loop
+        fetched = made - collate
+        # The part of the wait in which the batch was still being made, from its end backwards.
+        left, parts = had - asked, {}
+        for cause, part in (("handover", receive if workers else 0), ("collate", collate), ("decode", decode)):
+            parts[f"stall_{cause}_ns"] = min(left, part)
+            left -= parts[f"stall_{cause}_ns"]
+        recorder.step(
+            {
+                "step": number,
+                "start_ns": asked,
+                "stop_ns": stop,
+                "micro_batches": 1,
+                "samples": 8,
+                "tokens": 1024,
+                "wait_ns": had - asked,
+                "stall_ns": had - asked,
+                **parts,
+                "stall_storage_ns": left,
+                "steady": number >= workers * prefetch,
+            }
+        )
+        recorder.batch(
+            {
+                "step": number,
+                "batch": number,
+                "wait_start_ns": asked,
+                "wait_stop_ns": had,
+                "worker": worker if workers else -1,
+                "fetch_start_ns": fetch,
+                "fetch_stop_ns": fetched,
+                "fetch_cpu_ns": decode,
+                "collate_start_ns": fetched,
+                "collate_stop_ns": made,
+                "samples": 8,
+                "num_bytes": 65536,
+            }
+        )
+    recorder.close()
+    return directory
