@@ -91,9 +91,10 @@ NOT_MADE = Made(0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 def stall_by_cause(waits: I64, exposed_ns: I64) -> dict[str, I64]:
     """Split the parts of waits that the device noticed.
 
-    Where the loop itself made the batch, or only had to take it, a synchronisation before it made the loop late:
-    without it that work would have been done while the device was busy, so as much of the stall is `sync`'s. A batch
-    that a worker had not finished would have been no earlier.
+    A synchronisation before the wait made the loop late with what it had to do itself: without it that work would have
+    been done while the device was busy, so as much of the stall is `sync`'s. Where the loop made the batch, that is
+    all of the wait; where it only took a finished one, the processor time in it. A batch that a worker had not
+    finished, or that was on its way, would have been no earlier.
 
     A batch that nobody stamped is split coarsely: processor time of the asking thread is decode, the rest storage.
 
@@ -109,8 +110,9 @@ def stall_by_cause(waits: I64, exposed_ns: I64) -> dict[str, I64]:
     stamped = field["stamped"] != 0
     exposed = np.clip(exposed_ns, 0, stop - start)
     own = (field["worker"] < 0) & (field["elsewhere"] == 0)
-    late = ~stamped | own | (field["collate_stop_ns"] <= start)
-    sync = np.where(late, np.minimum(exposed, field["drained_ns"]), 0)
+    taking = np.where(field["collate_stop_ns"] <= start, field["cpu_ns"], 0)
+    late = np.minimum(field["drained_ns"], np.where(stamped & ~own, taking, stop - start))
+    sync = np.minimum(exposed, late)
     begin = stop - exposed + sync
     # Where a pass ended nothing was fetched: workers were told to stop.
     fetch_start = np.where(stamped, field["fetch_start_ns"], np.where(field["ended"], stop, start))

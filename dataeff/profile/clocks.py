@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable
 from pathlib import Path
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import Any, Protocol
 
 
@@ -25,6 +25,9 @@ class Clock(Protocol):
     def now_ns(self) -> int:
         """The host's clock, that of all stamps."""
 
+    def cpu_ns(self) -> int:
+        """Processor time of this thread."""
+
     def mark(self) -> Any:
         """Set a mark at the end of what the compute stream has queued."""
 
@@ -33,6 +36,9 @@ class Clock(Protocol):
 
     def release(self, marks: Iterable[Any]) -> None:
         """These marks are not asked for again."""
+
+    def finish(self) -> None:
+        """Wait until the device has come to all marks; called once, at the end."""
 
 
 class CpuClock:
@@ -48,6 +54,7 @@ class CpuClock:
         return next(models, "") or platform.processor() or platform.machine()
 
     now_ns = staticmethod(perf_counter_ns)
+    cpu_ns = staticmethod(thread_time_ns)
     mark = staticmethod(perf_counter_ns)
 
     def between_ns(self, start: int, stop: int) -> int:
@@ -56,6 +63,9 @@ class CpuClock:
 
     def release(self, marks: Iterable[int]) -> None:
         """Readings of a clock need no care."""
+
+    def finish(self) -> None:
+        """The loop is where its clock is."""
 
 
 class CudaClock:
@@ -67,6 +77,7 @@ class CudaClock:
 
     name = "cuda"
     now_ns = staticmethod(perf_counter_ns)
+    cpu_ns = staticmethod(thread_time_ns)
 
     def __init__(self) -> None:
         import torch
@@ -97,3 +108,7 @@ class CudaClock:
     def release(self, marks: Iterable[Any]) -> None:
         """Use them again."""
         self._free.extend(mark for mark in marks if mark is not None)
+
+    def finish(self) -> None:
+        """Synchronise."""
+        self._cuda.synchronize()

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from threading import get_ident
-from time import thread_time_ns
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -139,8 +138,8 @@ class Profiler:
         self._timeline.finish(self._clock.now_ns())
         if self._writer is not None:
             self._writer.join()
-        if self._windows and self._clock.name == "cuda":
-            torch.cuda.synchronize()
+        if self._windows:
+            self._clock.finish()
         self._write()
 
     def watch(self, batches: Iterable[Batch]) -> Watched[Batch]:
@@ -197,10 +196,10 @@ class Profiler:
         """Make an iterator, and the pass that its batches belong to."""
         self._passes += 1
         begun = Pass(self._passes, facts)
-        clock, cpu = self._clock, thread_time_ns()
+        clock, cpu = self._clock, self._clock.cpu_ns()
         mark, start = clock.mark(), clock.now_ns()
         iterator = iterate()
-        begun.span = Span(start, clock.now_ns(), mark, None), thread_time_ns() - cpu
+        begun.span = Span(start, clock.now_ns(), mark, None), clock.cpu_ns() - cpu
         return iterator, begun
 
     def take(self, source: Pass, fetch: Callable[[], Batch], *, watched: bool = False) -> Batch:
@@ -213,8 +212,8 @@ class Profiler:
             self._use_cuda()
         clock = self._clock
         thread.inside, thread.made = True, None
-        # A batch with stamps needs no coarse rule.
-        cpu = 0 if source.stamped else thread_time_ns()
+        # A batch with stamps needs no coarse rule; after a synchronisation it counts what the loop itself did.
+        cpu = clock.cpu_ns() if thread.drained_ns or not source.stamped else None
         mark, start = clock.mark(), clock.now_ns()
         try:
             batch = fetch()
@@ -230,13 +229,13 @@ class Profiler:
         return batch
 
     def _took(
-        self, thread: Thread, source: Pass, begun: tuple[Any, int, int], made: Made | None, watched: bool
+        self, thread: Thread, source: Pass, begun: tuple[Any, int, int | None], made: Made | None, watched: bool
     ) -> None:
         """Note a wait that ends now; `made` is None where the pass does."""
         clock = self._clock
         stop, stop_mark = clock.now_ns(), clock.mark()
         mark, start, cpu = begun
-        cpu = 0 if source.stamped else thread_time_ns() - cpu
+        cpu = 0 if cpu is None else clock.cpu_ns() - cpu
         first = not source.asked
         if first:
             source.asked = True
