@@ -1,8 +1,8 @@
 """Does the queue model say what other loader settings do? Predict, write it down, then run and compare.
 
-Three workloads, whose time goes to storage, to computing samples, and to both, each recorded once or twice. Storage and
-the device are waits of a known length, so that only the loader itself and the computing of samples compete for
-processors. Every prediction is made from the recording before the run that it is about starts.
+Three workloads, whose time goes to storage, to computing samples, and to both, recorded with one or two settings.
+Storage and the device are waits of a known length, so that only the loader itself and the computing of samples compete
+for processors. Every prediction is made from the recording before the run that it is about starts.
 """
 
 from __future__ import annotations
@@ -100,31 +100,32 @@ def run() -> Report:
     compared: list[dict[str, Any]] = []
     calibration: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        for number, (kind, base) in enumerate(RECORDED):
-            out = Path(folder) / f"recorded-{number}"
-            _record(out, WORK[kind], base)
-            model = model_of(read_run(out), cores=cores, loop_processor_share=0.0)
-            calibration.append(model.error_share)
-            for place, setting in enumerate(RERUN):
+        for kind, base in RECORDED:
+            for setting in RERUN:
                 if setting == base:
                     continue
-                predicted = _predicted(model, base, setting)
-                again = Path(folder) / f"again-{number}-{place}"
+                name = f"{kind} {base} -> {setting}".replace("Setting", "")
+                # Recorded anew for each, so that a machine that others load too is the same for both runs.
+                recorded, again = (Path(folder) / f"{len(compared)}-{part}" for part in ("recorded", "again"))
+                _record(recorded, WORK[kind], base)
+                model = model_of(read_run(recorded), cores=cores, loop_processor_share=0.0)
+                calibration.append(model.error_share)
+                entry: dict[str, Any] = {
+                    "run": name,
+                    "recorded_ms": round(1e3 * model.measured_s, 3),
+                    "predicted_ms": round(1e3 * _predicted(model, base, setting), 3),
+                }
+                say(f"{name}: {entry['predicted_ms']} ms predicted")
                 _record(again, WORK[kind], setting)
                 measured = measure(read_run(again)).step_s
-                entry = {
-                    "work": kind,
-                    "recorded": str(base),
-                    "rerun": str(setting),
-                    "predicted_ms": round(1e3 * predicted, 3),
+                entry |= {
                     "measured_ms": round(1e3 * measured.value, 3),
                     "measured_low_ms": round(1e3 * measured.low, 3),
                     "measured_high_ms": round(1e3 * measured.high, 3),
-                    "recorded_ms": round(1e3 * model.measured_s, 3),
-                    "error_percent": round(100 * (predicted / measured.value - 1), 2),
+                    "error_percent": round(100 * (entry["predicted_ms"] / (1e3 * measured.value) - 1), 2),
                 }
                 compared.append(entry)
-                say(f"{kind} {base} -> {setting}: {entry['predicted_ms']} predicted, {entry['measured_ms']} measured")
+                say(f"  {entry['measured_ms']} ms measured, {entry['error_percent']:+.1f} %")
     errors = np.abs([entry["error_percent"] for entry in compared])
     return Report(
         name="prediction",

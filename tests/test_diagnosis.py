@@ -344,3 +344,12 @@ def test_the_command_prints_the_answer_and_writes_what_is_asked(tmp_path: Path) 
     assert shown["stalls"]["share"]["value"] == pytest.approx(0.5)
     wrong = run("diagnose", directory, "--accelerator", "abacus")
     assert isinstance(wrong.exception, PlanError)
+
+
+def test_a_model_of_known_arithmetic_has_its_utilisation_stated(tmp_path: Path) -> None:
+    rows = [{"ms": 100}] * 30
+    known = stepwise(tmp_path / "known", rows, device="NVIDIA H100 80GB HBM3", flops_per_token=4.83e9 * 10)
+    assert "model FLOPs utilisation is 50.0 % of 989 TFLOP/s" in run("diagnose", known).output
+    other = stepwise(tmp_path / "other", rows, device="Abacus 3", flops_per_token=1e9)
+    assert "no model FLOPs utilisation: the peak of 'Abacus 3' is not known" in run("diagnose", other).output
+    assert "is 10.2 % of 100 TFLOP/s" in run("diagnose", other, "--peak-flops", 1e14).output

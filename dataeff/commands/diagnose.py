@@ -28,6 +28,9 @@ def diagnose(
     loop_processor_share: Annotated[
         float, typer.Option(min=0, max=1, help="How much of its own time the loop needs a processor.")
     ] = 1.0,
+    peak_flops: Annotated[
+        float | None, typer.Option(min=1, help="Dense bfloat16 FLOP/s of one device, where we do not know it.")
+    ] = None,
 ) -> None:
     """Say whether a run waits for its data, for which part, what to change, and what that gains in time and money."""
     from dataeff.reports.diagnosis import Request, report
@@ -42,6 +45,7 @@ def diagnose(
             accelerator=accelerator,
             cores=cores,
             loop_processor_share=loop_processor_share,
+            peak_flops_per_s=peak_flops,
             as_json=as_json,
         )
     )

@@ -29,6 +29,7 @@ _ENOUGH = 0.005
 """Of the step time: a larger setting must gain so much more than a smaller one to be preferred."""
 _HANDOVER_NS, _HANDOVER_NS_PER_BYTE = 1.0e6, 0.75e6 / 2**20
 """What torch takes to hand a batch from a worker to the loop, measured on CPUs for 64 KiB to 1 MiB."""
+_RANKS_A_MACHINE = 8
 _MIN_STAMPED, _MIN_HANDED_OVER = 16, 8
 
 
@@ -197,9 +198,11 @@ def model_of(record: RunRecord, *, cores: float | None = None, loop_processor_sh
     rank = max(record.steps, key=lambda number: int(column(record.steps[number], "stall_ns").sum()))
     assumptions = []
     if cores is None:
-        cores = float(os.cpu_count() or 1) / max(1, _ranks_here(info))
+        here, ranks = os.cpu_count() or 1, min(info.world, _RANKS_A_MACHINE)
+        cores = here / ranks
+        shared = f", which {ranks} ranks share" if ranks > 1 else ""
         assumptions.append(
-            f"the run's machine has as many processors as this one ({os.cpu_count()}): --cores says otherwise"
+            f"the run's machine has as many processors as this one ({here}){shared}: --cores says otherwise"
         )
     settings = Settings(
         num_workers=info.num_workers,
@@ -218,11 +221,6 @@ def model_of(record: RunRecord, *, cores: float | None = None, loop_processor_sh
         replayed_s=replayed_s,
         assumptions=tuple(assumptions),
     )
-
-
-def _ranks_here(info: RunInfo) -> int:
-    """Ranks that share the machine, where all of them run on this one's kind: without word from the record, eight."""
-    return min(info.world, 8)
 
 
 def _workload(record: RunRecord, rank: int, settings: Settings, assumptions: list[str]) -> tuple[Workload, float]:

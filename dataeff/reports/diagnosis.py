@@ -13,20 +13,12 @@ from rich.text import Text
 
 from dataeff.prices import Price, find_price, price_of, stated
 from dataeff.profile.diagnosis import Diagnosis, diagnose
-from dataeff.profile.stalls import Interval
+from dataeff.reports.diagnosis_page import write_page
+from dataeff.reports.diagnosis_words import LABELS, dollars, facts, milliseconds, percent
 from dataeff.reports.funnel import terminal
+from dataeff.reports.trace import write_trace
 from dataeff.reports.visible import one_line
 from dataeff.steps import RunRecord, read_run
-
-LABELS = {
-    "storage": "storage",
-    "decode": "computing samples",
-    "collate": "putting batches together",
-    "handover": "handing over",
-    "copy": "copying to the device",
-    "sync": "exposed by a sync",
-}
-"""What the device waited for, in words; by cause of `steps.CAUSES`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +33,7 @@ class Request:
     accelerator: str | None = None
     cores: float | None = None
     loop_processor_share: float = 1.0
+    peak_flops_per_s: float | None = None
     as_json: bool = False
 
 
@@ -63,18 +56,14 @@ def report(request: Request) -> None:
     )
     written: list[tuple[str, Path]] = []
     if request.html:
-        from dataeff.reports.diagnosis_page import write_page
-
-        written.append(("Report", write_page(found, record, request.html)))
+        written.append(("Report", write_page(found, record, request.html, request.peak_flops_per_s)))
     if request.trace:
-        from dataeff.reports.trace import write_trace
-
         written.append(("Trace", write_trace(record, request.trace)))
     console = terminal()
     if request.as_json:
         print(as_json(found))
         return
-    print_diagnosis(console, found)
+    print_diagnosis(console, found, request.peak_flops_per_s)
     for name, path in written:
         console.print(f"{name}: {path}", soft_wrap=True)
 
@@ -98,23 +87,7 @@ def as_json(found: Diagnosis) -> str:
     return json.dumps(shown, indent=1, allow_nan=False)
 
 
-def percent(found: Interval) -> str:
-    """A share with its interval: `50.0 % (48.1 to 52.0)`."""
-    return f"{100 * found.value:.1f} % ({100 * found.low:.1f} to {100 * found.high:.1f})"
-
-
-def milliseconds(found: Interval) -> str:
-    """A time with its interval: `12.3 ms (12.1 to 12.6)`."""
-    return f"{1e3 * found.value:,.4g} ms ({1e3 * found.low:,.4g} to {1e3 * found.high:,.4g})"
-
-
-def dollars(found: Interval) -> str:
-    """Money with its interval: `$1,234 (1,200 to 1,260)`."""
-    places = 0 if found.value >= 100 else 2
-    return f"${found.value:,.{places}f} ({found.low:,.{places}f} to {found.high:,.{places}f})"
-
-
-def print_diagnosis(console: Console, found: Diagnosis) -> None:
+def print_diagnosis(console: Console, found: Diagnosis, peak_flops_per_s: float | None = None) -> None:
     """Print it as a person reads it: answer first."""
     info, stalls = found.info, found.stalls
     console.print(Text(found.verdict, "bold"))
@@ -139,7 +112,10 @@ def print_diagnosis(console: Console, found: Diagnosis) -> None:
             console.print(line)
             console.print(Text(f"   {advised.evidence}", "dim"))
         console.print()
-    _print_rest(console, found)
+    for fact in facts(found, peak_flops_per_s):
+        console.print(Text(fact, "dim"))
+    for note in found.notes:
+        console.print(Text(f"note: {note}", "yellow"))
 
 
 def _where(found: Diagnosis) -> Table:
@@ -153,38 +129,3 @@ def _where(found: Diagnosis) -> Table:
     whole = found.stalls.share
     table.add_row("all", percent(whole), f"{1e3 * whole.value * found.stalls.step_s.value:,.3g}", style="bold")
     return table
-
-
-def _print_rest(console: Console, found: Diagnosis) -> None:
-    for line in facts(found):
-        console.print(line, style="dim")
-    for note in found.notes:
-        console.print(Text(f"note: {note}", "yellow"))
-
-
-def facts(found: Diagnosis) -> list[str]:
-    """What else there is to say, a sentence each."""
-    stalls = found.stalls
-    told = [f"a steady step takes {milliseconds(stalls.step_s)}, {stalls.samples_per_s:,.4g} samples/s"]
-    if stalls.tokens_per_s:
-        told[0] += f", {stalls.tokens_per_s:,.4g} tokens/s"
-    if found.ceiling_s is not None:
-        told.append(f"if data cost nothing, a step would take {milliseconds(found.ceiling_s)}")
-    if found.headroom is not None:
-        told.append(
-            f"without data it took {milliseconds(found.headroom.measured_s)}: the prediction is "
-            f"{100 * found.headroom.error_share:+.1f} % off"
-        )
-    told.append(
-        f"charged apart from the share: {stalls.unsteady_s:.3g} s of first steps and the like "
-        f"({stalls.unsteady_stall_s:.3g} s of it waiting), {stalls.evaluation_s:.3g} s of evaluations, "
-        f"{stalls.checkpoint_s:.3g} s of checkpoints"
-    )
-    if found.info.world > 1:
-        told.append(found.stragglers.sentence)
-    if found.price is not None and found.stall_usd_per_day is not None:
-        told.append(f"waiting costs {dollars(found.stall_usd_per_day)} a day; {found.price}")
-    if found.model is not None:
-        told.append(f"replaying the run's own settings is {100 * found.model.error_share:+.1f} % off its step time")
-        told.extend(f"taken as given: {assumption}" for assumption in found.model.assumptions)
-    return told

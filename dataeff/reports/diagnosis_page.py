@@ -15,7 +15,7 @@ from markupsafe import Markup
 from dataeff.manifest import committed
 from dataeff.profile.diagnosis import Diagnosis
 from dataeff.profile.stalls import Interval, column
-from dataeff.reports.diagnosis import LABELS, dollars, facts, milliseconds, percent
+from dataeff.reports.diagnosis_words import LABELS, dollars, facts, milliseconds, percent
 from dataeff.reports.visible import one_line, visible
 from dataeff.steps import CAUSES, RunRecord
 
@@ -60,18 +60,18 @@ class TimeLine:
     """Workers that are not shown."""
 
 
-def write_page(found: Diagnosis, record: RunRecord, path: Path) -> Path:
+def write_page(found: Diagnosis, record: RunRecord, path: Path, peak_flops_per_s: float | None = None) -> Path:
     """Write the page.
 
     Raises:
         StorageError: It cannot be written.
     """
     with committed(path) as sink:
-        sink.write(page(found, record).encode("utf-8", "replace"))
+        sink.write(page(found, record, peak_flops_per_s).encode("utf-8", "replace"))
     return path
 
 
-def page(found: Diagnosis, record: RunRecord) -> str:
+def page(found: Diagnosis, record: RunRecord, peak_flops_per_s: float | None = None) -> str:
     """The page as HTML; equal for equal diagnoses."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
@@ -85,7 +85,7 @@ def page(found: Diagnosis, record: RunRecord) -> str:
     styles = [(_FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "diagnosis.css")]
     return environment.get_template("diagnosis.html.jinja").render(
         found=found,
-        facts=facts(found),
+        facts=facts(found, peak_flops_per_s),
         headlines=_headlines(found),
         labels=LABELS | {"loop": "the loop works", "wait": "a wait that cost nothing"},
         bars=_bars(found),
