@@ -14,6 +14,7 @@ from dataeff.commands.list import list_components
 from dataeff.commands.profile import SETTINGS as PROFILE_SETTINGS
 from dataeff.commands.profile import profile
 from dataeff.commands.run import run
+from dataeff.commands.train import train
 from dataeff.commands.verify import verify
 from dataeff.errors import DataeffError
 
@@ -29,6 +30,7 @@ app.command("verify")(verify)
 app.command("list")(list_components)
 app.command("profile", context_settings=PROFILE_SETTINGS)(profile)
 app.command("audit")(audit)
+app.command("train")(train)
 app.command("diagnose")(diagnose)
 app.command("health")(health)
 
