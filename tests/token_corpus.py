@@ -18,10 +18,10 @@ VOCABULARY = 50_000
 END = 49_999
 
 
-def row_tokens(source: int, shard: int, row: int, length: int) -> list[int]:
+def row_tokens(source: int, shard: int, row: int, length: int, end: int = END) -> list[int]:
     """Tokens of one row; no two rows have the same, whatever their place."""
     rng = np.random.default_rng([source, shard, row])
-    return [source, shard, row % END, *rng.integers(0, END, length - 4).tolist(), END]
+    return [source, shard, row % end, *rng.integers(0, end, length - 4).tolist(), end]
 
 
 def write_corpus(
@@ -31,6 +31,7 @@ def write_corpus(
     length: int = 8,
     epochs: Mapping[str, float] | None = None,
     fingerprint: str = "0123456789abcdef" * 2,
+    vocabulary: int = VOCABULARY,
 ) -> Path:
     """A finished corpus of token shards as `dataeff run` leaves it; each row is one document.
 
@@ -40,14 +41,15 @@ def write_corpus(
         length: Tokens a row.
         epochs: How often each source is to be seen; once if nothing is given.
         fingerprint: Of the run.
+        vocabulary: Token ids are below it; the last one ends documents.
     """
     entries: list[dict[str, Any]] = []
     for number, (source, counts) in enumerate(sorted(shards.items())):
         for index, rows in enumerate(counts):
             name = f"{source}-{index:05d}"
-            tokens = [row_tokens(number, index, row, length) for row in range(rows)]
+            tokens = [row_tokens(number, index, row, length, vocabulary - 1) for row in range(rows)]
             context = ShardContext(
-                name=name, source=source, vocab_size=VOCABULARY, end_of_document=END, fingerprint=fingerprint
+                name=name, source=source, vocab_size=vocabulary, end_of_document=vocabulary - 1, fingerprint=fingerprint
             )
             batch = pa.RecordBatch.from_pydict(
                 {

@@ -48,7 +48,7 @@ def load(path: Path, model: ModelSettings) -> dict[str, Any]:
         raise FormatError(f"{path} is version {version}; this dataeff reads {VERSION}: use the one that wrote it")
     here, there = dataclasses.asdict(model), content["model_settings"]
     differing = [
-        f"{name}: {there.get(name)} there, {mine} here" for name, mine in here.items() if there.get(name) != mine
+        f"{name}: {there.get(name)} there, {here[name]} here" for name in here if there.get(name) != here[name]
     ]
     if differing:
         raise PlanError(
