@@ -101,6 +101,17 @@ def test_processors_that_are_short_stretch_work_but_not_waiting_for_storage() ->
     assert step_ns(reading, one) < 15
 
 
+def test_a_loop_that_wakes_while_all_processors_are_taken_waits_for_one() -> None:
+    decode = np.random.default_rng(3).integers(500, 1400, 64).tolist()
+    made = workload([0] * 64, decode, [500] * 64, send_ns=0.0, receive_ns=10.0)
+    prompt = Settings(num_workers=4, prefetch_factor=4, cores=2, loop_processor_share=0.0)
+    late = dataclasses.replace(prompt, wake_ns=50.0)
+    assert step_ns(made, dataclasses.replace(late, cores=8)) == pytest.approx(510)
+    assert 510 <= step_ns(made, prompt) < step_ns(made, late) <= step_ns(made, prompt) + 150
+    pinned = dataclasses.replace(late, pin_memory=True)
+    assert step_ns(made, pinned) < step_ns(made, late)
+
+
 def test_work_that_a_device_has_queued_hides_a_wait() -> None:
     made = workload([20] * 4, [9] * 4, [50] * 4, hidden_ns=25.0)
     assert step_ns(made, Settings(num_workers=0)) == pytest.approx(50 + 30 - 25)

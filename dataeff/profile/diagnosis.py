@@ -29,6 +29,8 @@ _ENOUGH = 0.005
 """Of the step time: a larger setting must gain so much more than a smaller one to be preferred."""
 _HANDOVER_NS, _HANDOVER_NS_PER_BYTE = 1.0e6, 0.75e6 / 2**20
 """What torch takes to hand a batch from a worker to the loop, measured on CPUs for 64 KiB to 1 MiB."""
+_WAKE_NS = 0.75e6
+"""Linux lets a process run for this long at least before it gives its processor to one that woke."""
 _RANKS_A_MACHINE = 8
 _MIN_STAMPED, _MIN_HANDED_OVER = 16, 8
 
@@ -210,6 +212,7 @@ def model_of(record: RunRecord, *, cores: float | None = None, loop_processor_sh
         pin_memory=bool(info.pin_memory) and info.num_workers > 0,
         cores=cores,
         loop_processor_share=loop_processor_share,
+        wake_ns=_WAKE_NS,
     )
     workload, measured_s = _workload(record, rank, settings, assumptions)
     replayed_s = float(step_times(workload, settings).mean()) / 1e9

@@ -6,7 +6,8 @@ takes lets one more begin. The loop receives batches first come, first served, e
 puts by what came too early, so it takes them in order. Without workers, the loop does all of it itself.
 
 Where more processes want a processor than there are, each gets an equal share of what there is: work takes longer,
-waiting for storage does not.
+waiting for storage does not. And a loop that wakes while all processors are taken waits for one to be given up, once
+when its own rest ends, and twice for each batch that it receives: its worker must answer before it can go on.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class Settings:
     """Processors for the loop and its workers together."""
     loop_processor_share: float = 1.0
     """Of the loop's own time, the share in which it needs a processor: 0 where it waits for a device."""
+    wake_ns: float = 0.0
+    """What a process that has waited for something else waits for a processor, where all are taken."""
     batch_scale: float = 1.0
     """Samples a batch, over those of the record; the loop's own time grows alike."""
     storage_scale: float = 1.0
@@ -200,6 +203,16 @@ class _Machine:
         self._sequence += 1
         heapq.heappush(self._timers, (self._now + delay, self._sequence, event, subject))
 
+    def _after(self, delay: float, event: str, subject: int) -> None:
+        if delay:
+            self._later(delay, event, subject)
+        else:
+            self._happened(event, subject)
+
+    def _wake(self, times: int) -> float:
+        """What so many wakings cost just now."""
+        return times * self._settings.wake_ns if len(self._computing) >= self._settings.cores else 0.0
+
     def _issue(self) -> None:
         """Let the next batch begin, at the worker whose turn it is."""
         worker = self._issued % self._workers
@@ -224,6 +237,10 @@ class _Machine:
         elif event == "arrived":
             self._arrived.append(subject)
             self._receive()
+        elif event == "receiving":
+            self._computing[subject] = self._workload.receive_ns
+        elif event == "rested":
+            self._after(self._wake(1), "asked", 0)
         else:
             self._ask()
 
@@ -240,7 +257,7 @@ class _Machine:
             self._put_by.add(self._in_hand.pop(process))
             self._take_or_receive()
         else:
-            self._later(self._resting, "asked", 0)
+            self._later(self._resting, "rested" if self._resting else "asked", 0)
 
     def _ask(self) -> None:
         self._waiting, self._asked = True, self._now
@@ -251,12 +268,12 @@ class _Machine:
         if self._settings.pin_memory:
             if self._arrived and self._pinner not in self._in_hand:
                 self._in_hand[self._pinner] = self._arrived.popleft()
-                self._computing[self._pinner] = self._workload.receive_ns
+                self._after(self._wake(2), "receiving", self._pinner)
             if self._waiting and self._pinned:
                 self._take_or_receive()
         elif self._waiting and self._arrived and self._loop not in self._in_hand:
             self._in_hand[self._loop] = self._arrived.popleft()
-            self._computing[self._loop] = self._workload.receive_ns
+            self._after(self._wake(2), "receiving", self._loop)
 
     def _take_or_receive(self) -> None:
         self._put_by.update(self._pinned)
@@ -276,4 +293,4 @@ class _Machine:
         if share:
             self._computing[self._loop] = own * share
         else:
-            self._later(own, "asked", 0)
+            self._later(own, "rested", 0)
