@@ -146,8 +146,8 @@ def read_ledger(path: Path) -> tuple[list[Window], int]:
         length_ns = window.stop_ns - window.start_ns
         if spent_ns != length_ns:
             raise FormatError(
-                f"{path}, line {number}: its buckets sum to {spent_ns} ns, but it is {length_ns} ns long: it was changed "
-                "by hand; restore it"
+                f"{path}, line {number}: its buckets sum to {spent_ns} ns, but it is {length_ns} ns long: it was "
+                "changed by hand; restore it"
             )
         found.append(window)
     return found, torn
