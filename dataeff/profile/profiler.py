@@ -297,6 +297,8 @@ class Profiler:
     def _write(self) -> None:
         """Turn windows into rows, as far as the device has come."""
         windows = [self._windows[number] for number in range(len(self._windows))]
+        if not windows:
+            return
         done, steps, batches = self._rows.of(windows, self._clock)
         if not done:
             return

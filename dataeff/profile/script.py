@@ -1,20 +1,12 @@
-"""Run a script as it is, in an interpreter of its own, with a profiler that starts when the script imports torch.
+"""The outside of `dataeff profile`: an interpreter of its own for the script, and what to say when it has ended.
 
-The script sees what it would see without us: its own `__main__`, arguments, path and exit code, and a traceback that
-begins with its own frames. Nothing heavy is imported before the script does, so what it sets in its environment
-before `import torch` still counts. A crash takes the script's process down, not the report.
+A crash takes the script's process down, not the report.
 """
 
 from __future__ import annotations
 
-import builtins
-import importlib.abc
-import importlib.machinery
-import importlib.util
-import io
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -24,39 +16,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any
 
 from dataeff.errors import InputError, MeasurementError, PlanError
+from dataeff.profile.runner import Plan
 from dataeff.steps import CAUSES, RUN_FILE, RunRecord, read_run
-
-if TYPE_CHECKING:
-    from dataeff.profile.profiler import Profiler
 
 MIN_STEPS = 5
 """Steady steps that a share needs."""
 MARKING = (
     "with dataeff.profile.Profiler(out=DIR) as profiler: for batch in profiler.watch(batches): ...; profiler.step()"
 )
-_INTERRUPTED = 130
-_START = "from dataeff.profile.script import child; child()"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What to run."""
-
-    target: str
-    """A file, or the name of a module."""
-    arguments: tuple[str, ...]
-    is_module: bool
-    out: str
-    max_steps: int | None
-
-    @property
-    def command(self) -> str:
-        """As a person would type it."""
-        return " ".join(["python", *(["-m"] if self.is_module else []), self.target, *self.arguments])
+_START = "from dataeff.profile.runner import main; main()"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +125,9 @@ def _signals_for_child() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
 def _missing(plan: Plan, seen: dict[str, int] | None, directory: Path) -> str:
     """Why nothing can be said; empty if something can."""
     if seen is None:
-        seen = {"torch": 1, "batches": 1, "steps": int((directory / RUN_FILE).is_file())}
+        if (directory / RUN_FILE).is_file():
+            return ""
+        return f"{plan.target} was killed before its records were written, which they are each minute"
     if not seen["torch"]:
         return f"{plan.target} never imported torch, so there was nothing to measure; mark steps: {MARKING}"
     if not seen["steps"] and not seen["batches"]:
@@ -208,103 +180,3 @@ def summary(record: RunRecord, directory: Path) -> tuple[str, ...]:
         f"Largest cause: {largest}, {by_cause[largest]:.1%} of the time." if share else "Nothing was waited for.",
         last,
     )
-
-
-def child() -> None:
-    """In the script's process: run it, and leave with its exit code."""
-    content = json.loads(sys.argv[1])
-    plan = Plan(**content["plan"])
-    profilers: list[Profiler] = []
-    sys.meta_path.insert(0, _AfterTorch(lambda: _start(plan, profilers)))
-    code: Any = 0
-    try:
-        (_run_module if plan.is_module else _run_file)(plan)
-    except SystemExit as end:
-        code = end.code
-    except BaseException as error:
-        sys.excepthook(type(error), error, _own_frames(error.__traceback__))
-        code = _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
-    finally:
-        # A second Ctrl-C must not lose what the first one kept.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        seen = {"torch": len(profilers), "steps": 0, "batches": 0}
-        for profiler in profilers:
-            profiler.close()
-            seen |= {"steps": profiler.num_steps, "batches": profiler.num_batches}
-        Path(content["note"]).write_text(json.dumps(seen), encoding="utf-8")
-    sys.exit(code)
-
-
-def _start(plan: Plan, profilers: list[Profiler]) -> None:
-    from dataeff.profile.profiler import Profiler
-
-    profiler = Profiler(plan.out, command=plan.command, max_steps=plan.max_steps)
-    profiler.start()
-    profilers.append(profiler)
-
-
-def _run_file(plan: Plan) -> None:
-    """As `python FILE` does."""
-    path = plan.target
-    module = ModuleType("__main__")
-    module.__file__ = path
-    module.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
-    module.__dict__["__builtins__"] = builtins
-    sys.modules["__main__"] = module
-    sys.argv = [path, *plan.arguments]
-    sys.path[0] = str(Path(path).resolve().parent)
-    with io.open_code(str(Path(path).resolve())) as source:
-        code = compile(source.read(), path, "exec", dont_inherit=True)
-    exec(code, module.__dict__)
-
-
-def _run_module(plan: Plan) -> None:
-    """As `python -m MODULE` does."""
-    sys.argv = [plan.target, *plan.arguments]
-    sys.path[0] = str(Path.cwd())
-    runpy.run_module(plan.target, run_name="__main__", alter_sys=True)
-
-
-def _own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without our frames, as the script alone would leave it."""
-    ours = (__file__, runpy.__file__, "<frozen runpy>")
-    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename in ours:
-        trace = trace.tb_next
-    return trace
-
-
-class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Calls back once, when `torch` has been imported in this process."""
-
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then, self._process = then, os.getpid()
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if name != "torch":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        # A process that the script forked is another one's to measure.
-        if spec is not None and spec.loader is not None and os.getpid() == self._process:
-            spec.loader = _Loader(spec.loader, self._then)
-        return spec
-
-
-class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: Any, then: Callable[[], None]) -> None:
-        self._loader, self._then = loader, then
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self._loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        # Nothing of us stays in what torch's own code can see.
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        self._then()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)

@@ -268,7 +268,7 @@ class Rows:
         done = windows[: len(ends)]
         whole = np.array([wait[:WHOLE] for wait in waits], np.int64).reshape(-1, WHOLE)
         field = dict(zip(Wait._fields, whole.T, strict=False))
-        step_of = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+        step_of: I64 = np.searchsorted(np.array(ends, np.int64), np.arange(len(waits)), side="right")
         steps = self._steps(done, field, stall_by_cause(whole, np.array(exposed, np.int64)), step_of, beside)
         batches = self._batches(done, waits, field, step_of)
         self._step += steps.num_rows

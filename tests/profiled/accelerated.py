@@ -12,7 +12,7 @@ def main():
     slow, num_workers = sys.argv[1], int(sys.argv[2])
     accelerator = Accelerator(cpu=True)
     model = torch.nn.Sequential(torch.nn.Embedding(VOCABULARY, 8), torch.nn.Flatten(), torch.nn.Linear(8 * LENGTH, 1))
-    loader = DataLoader(SlowTokens(40, slow, 0.01), batch_size=2, num_workers=num_workers)
+    loader = DataLoader(SlowTokens(60, slow, 0.01), batch_size=2, num_workers=num_workers)
     model, optimizer, loader = accelerator.prepare(model, torch.optim.AdamW(model.parameters()), loader)
     for batch in loader:
         loss = model(batch["input_ids"]).square().mean()

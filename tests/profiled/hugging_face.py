@@ -20,7 +20,7 @@ def main():
     )
     arguments = TrainingArguments(
         folder,
-        max_steps=20,
+        max_steps=30,
         per_device_train_batch_size=2,
         gradient_accumulation_steps=2,
         eval_strategy="steps",
@@ -33,7 +33,7 @@ def main():
     trainer = Trainer(
         model,
         arguments,
-        train_dataset=SlowTokens(80, slow, 0.01),
+        train_dataset=SlowTokens(120, slow, 0.01),
         # Evaluation is always slow: it must not be taken for a stall of the training.
         eval_dataset=SlowTokens(16, "storage", 0.02),
         callbacks=[Work()],

@@ -29,7 +29,7 @@ class Model(lightning.LightningModule):
 def main():
     slow, folder = sys.argv[1:]
     trainer = lightning.Trainer(
-        max_steps=20,
+        max_steps=30,
         accelerator="cpu",
         logger=False,
         enable_checkpointing=False,
@@ -40,7 +40,7 @@ def main():
     )
     trainer.fit(
         Model(),
-        DataLoader(SlowTokens(48, slow, 0.01), batch_size=2),
+        DataLoader(SlowTokens(60, slow, 0.01), batch_size=2),
         # Evaluation is always slow: it must not be taken for a stall of the training.
         DataLoader(SlowTokens(8, "storage", 0.02), batch_size=2),
     )

@@ -17,19 +17,24 @@ def spin(seconds):
 
 
 class SlowTokens(Dataset):
-    """Rows of random tokens; each takes `seconds` of sleep ("storage"), computing ("decode"), or nothing ("none")."""
+    """Rows of random tokens; each takes `seconds` of sleep ("storage"), computing ("decode"), or nothing ("none").
+
+    "storage,decode,none" is slow in one way after the other, as reading goes on.
+    """
 
     def __init__(self, rows, slow, seconds):
         self.rows = torch.randint(VOCABULARY, (rows, LENGTH), generator=torch.Generator().manual_seed(1))
-        self.slow, self.seconds = slow, seconds
+        self.slow, self.seconds, self.read = slow.split(","), seconds, 0
 
     def __len__(self):
         return len(self.rows)
 
     def __getitem__(self, index):
-        if self.slow == "storage":
+        slow = self.slow[min(self.read * len(self.slow) // len(self.rows), len(self.slow) - 1)]
+        self.read += 1
+        if slow == "storage":
             time.sleep(self.seconds)
-        elif self.slow == "decode":
+        elif slow == "decode":
             spin(self.seconds)
         return {"input_ids": self.rows[index], "labels": self.rows[index]}
 
