@@ -460,6 +460,38 @@ def test_the_audit_names_what_is_missing_what_came_twice_and_what_is_wrong(corpu
     assert found.torn_lines == 1
 
 
+_KILLED = """
+import json, os, sys
+from pathlib import Path
+from dataeff.loader import Loader
+corpus, folder = sys.argv[1:]
+loader = Loader(corpus, batch_size=3, num_workers=1, audit=Path(folder, "audit"))
+for number, batch in enumerate(loader):
+    Path(folder, "next").write_text(json.dumps(loader.state_dict()))
+    os.replace(Path(folder, "next"), Path(folder, "state"))
+    print(number, flush=True)
+"""
+
+
+def test_a_process_that_is_killed_loses_no_row(corpus, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", _KILLED, str(corpus), str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    for line in process.stdout:
+        if int(line) == 9:
+            break
+    process.kill()
+    process.wait()
+    loader = Loader(corpus, batch_size=5, audit=tmp_path / "audit", tail="short")
+    loader.load_state_dict(json.loads((tmp_path / "state").read_text()))
+    assert loader.position >= 30
+    take(loader)
+    found = audit(corpus, tmp_path / "audit")
+    assert (found.start, found.stop, found.missing, found.wrong) == (0, ROWS, (), ())
+    # At most the batch that was being handed over when the kill came is seen again.
+    assert sum(stop - start for start, stop in found.repeated) <= 3
+
+
 def test_the_audit_command_says_what_is_proved_and_fails_where_it_is_not(corpus, tmp_path):
     command = [sys.executable, "-m", "dataeff", "audit", str(corpus), str(tmp_path)]
     loader = Loader(corpus, batch_size=5, rank=0, world=2, audit=tmp_path)
