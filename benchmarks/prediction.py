@@ -7,6 +7,7 @@ for processors. Every prediction is made from the recording before the run that 
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import statistics
 import tempfile
@@ -28,6 +29,7 @@ from dataeff.profile.stalls import measure
 from dataeff.steps import read_run
 
 STEPS = 60
+SPIN_S = 0.3
 RERUNS = 3
 """Runs of which the median counts: others may use the machine."""
 SAMPLE = (2048,)
@@ -99,7 +101,6 @@ RERUN = (
 def run() -> Report:
     """Record, predict, run, compare."""
     torch.set_num_threads(1)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     compared: list[dict[str, Any]] = []
     calibration: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -111,11 +112,13 @@ def run() -> Report:
                 # Recorded anew for each, so that a machine that others load too is the same for both runs.
                 recorded, again = (Path(folder) / f"{len(compared)}-{part}" for part in ("recorded", "again"))
                 _record(recorded, WORK[kind], base)
+                cores = _free_cores()
                 model = model_of(read_run(recorded), cores=cores, loop_processor_share=0.0)
                 calibration.append(model.error_share)
                 entry: dict[str, Any] = {
                     "run": name,
                     "recorded_ms": round(1e3 * model.measured_s, 3),
+                    "free_cores": round(cores, 2),
                     "predicted_ms": round(1e3 * _predicted(model, base, setting), 3),
                 }
                 say(f"{name}: {entry['predicted_ms']} ms predicted")
@@ -153,6 +156,20 @@ def run() -> Report:
         versions={"torch": version("torch")},
         details={"runs": compared},
     )
+
+
+def _free_cores() -> float:
+    """Processors that a process for each of them gets: all of them, unless others use the machine."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with multiprocessing.get_context("fork").Pool(there) as pool:
+        return min(float(sum(pool.map(_spun_share, range(there), chunksize=1))), float(there))
+
+
+def _spun_share(_: int) -> float:
+    began, began_working = time.perf_counter(), time.process_time()
+    while time.perf_counter() - began < SPIN_S:
+        pass
+    return (time.process_time() - began_working) / (time.perf_counter() - began)
 
 
 def _predicted(model: Model, base: Setting, setting: Setting) -> float:

@@ -97,6 +97,7 @@ def loaded(
     workers: int,
     collate_ms: float = 0.5,
     receive_ms: float = 1.0,
+    copy_ms: float = 0.0,
     num_steps: int = 120,
     **changes: Any,
 ) -> Path:
@@ -106,8 +107,8 @@ def loaded(
     prefetch = changes.get("prefetch_factor", 2)
     free, taken = [began] * max(workers, 1), []
     stop = began
-    storage, decode, collate, receive, loop = (
-        round(ms * MS) for ms in (storage_ms, decode_ms, collate_ms, receive_ms, loop_ms)
+    storage, decode, collate, receive, loop, copy = (
+        round(ms * MS) for ms in (storage_ms, decode_ms, collate_ms, receive_ms, loop_ms, copy_ms)
     )
     for number in range(num_steps):
         asked, worker = stop, number % max(workers, 1)
@@ -120,7 +121,7 @@ def loaded(
         free[worker] = made
         had = max(asked, made) + (receive if workers else 0)
         taken.append(had)
-        stop = had + loop
+        stop = had + copy + loop
         fetched = made - collate
         # The part of the wait in which the batch was still being made, from its end backwards.
         left, parts = had - asked, {}
@@ -136,8 +137,10 @@ def loaded(
                 "samples": 8,
                 "tokens": 1024,
                 "wait_ns": had - asked,
-                "stall_ns": had - asked,
+                "copy_ns": copy,
+                "stall_ns": had - asked + copy,
                 **parts,
+                "stall_copy_ns": copy,
                 "stall_storage_ns": left,
                 "steady": number >= workers * prefetch,
             }

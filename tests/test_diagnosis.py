@@ -353,3 +353,14 @@ def test_a_model_of_known_arithmetic_has_its_utilisation_stated(tmp_path: Path) 
     other = stepwise(tmp_path / "other", rows, device="Abacus 3", flops_per_token=1e9)
     assert "no model FLOPs utilisation: the peak of 'Abacus 3' is not known" in run("diagnose", other).output
     assert "is 10.2 % of 100 TFLOP/s" in run("diagnose", other, "--peak-flops", 1e14).output
+
+
+def test_pinning_takes_away_what_copies_cost_and_no_more(tmp_path: Path) -> None:
+    times = {"storage_ms": 1, "decode_ms": 1, "loop_ms": 60, "receive_ms": 0.1, "copy_ms": 20, "workers": 2}
+    found = diagnose(read_run(loaded(tmp_path / "run", clock="cuda", **times)), cores=8)
+    assert [advised.prediction.change for advised in found.recommendations] == ["pinning"]
+    assert found.recommendations[0].gain_share.value == pytest.approx(20 / 80, abs=0.01)
+    assert "pin_memory=True" in found.recommendations[0].advice
+    assert "25.0 % of the time" in found.recommendations[0].evidence
+    pinned = diagnose(read_run(loaded(tmp_path / "pinned", clock="cuda", pin_memory=True, **times)), cores=8)
+    assert "pinning" not in {prediction.change for prediction in pinned.predictions}

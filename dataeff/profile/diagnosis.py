@@ -166,7 +166,10 @@ def diagnose(
         model = model_of(record, cores=cores, loop_processor_share=loop_processor_share)
     except MeasurementError as error:
         notes.append(str(error))
-    predictions = _predictions(model, record.info, seed) if model else ()
+    predictions: tuple[Prediction, ...] = ()
+    if model is not None:
+        copy_ns = stalls.causes["copy"].value * model.measured_s * 1e9 / model.workload.batches_per_step
+        predictions = _predictions(model, record.info, copy_ns, seed)
     ceiling = _ceiling(model, seed) if model else None
     stall_usd = _usd_per_day(stalls.share, record.info.world, price)
     return Diagnosis(
@@ -319,8 +322,15 @@ def _headroom(record: RunRecord, ceiling: Interval | None, seed: int) -> Headroo
     return HeadroomCheck(measured_s=measured, predicted_s=ceiling.value, error_share=ceiling.value / measured.value - 1)
 
 
-def _predictions(model: Model, info: RunInfo, seed: int) -> tuple[Prediction, ...]:
-    """One of each kind of change: of larger and larger settings, the smallest that gains about as much as any."""
+def _predictions(model: Model, info: RunInfo, copy_ns: float, seed: int) -> tuple[Prediction, ...]:
+    """One of each kind of change: of larger and larger settings, the smallest that gains about as much as any.
+
+    Args:
+        model: What to play.
+        info: Of the run.
+        copy_ns: What copies to the device cost it, a batch.
+        seed: Of the bootstrap.
+    """
     now = model.settings
 
     def tried(change: str, options: Iterable[tuple[str, Settings]]) -> list[Prediction]:
@@ -352,8 +362,10 @@ def _predictions(model: Model, info: RunInfo, seed: int) -> tuple[Prediction, ..
     batch = f"{2 * info.batch_size} samples a batch" if info.batch_size else "batches twice as large"
     found += tried("batch", [(batch, other(batch_scale=2.0))])
     if info.clock == "cuda" and now.num_workers and not now.pin_memory:
-        pinned = dataclasses.replace(model, settings=other(pin_memory=True))
-        found += [pinned.predict("pinning", "batches in pinned memory", pinned.settings, seed=seed)]
+        # Copies out of pinned memory go on beside the device's work, so at best none of their time is left.
+        loop_ns = np.maximum(model.workload.loop_ns - copy_ns, 0.0)
+        pinned = dataclasses.replace(model, workload=dataclasses.replace(model.workload, loop_ns=loop_ns))
+        found.append(pinned.predict("pinning", "batches in pinned memory", other(pin_memory=True), seed=seed))
     return tuple(found)
 
 
