@@ -51,6 +51,8 @@ class Progress:
 class Trained:
     """How a run ended."""
 
+    rank: int
+    """Whose process this is."""
     step: int
     end: End
     losses: dict[str, float]
@@ -188,7 +190,7 @@ class _Run:
                 self._save(profiler)
                 if end == "finished":
                     losses = self._validate(profiler)
-            return Trained(step=self.step, end=end, losses=losses, record=self.record)
+            return Trained(rank=self.rank, step=self.step, end=end, losses=losses, record=self.record)
         finally:
             self.ledger.write(end)
 
