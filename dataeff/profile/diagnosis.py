@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -418,13 +419,17 @@ def _advice(found: Prediction, info: RunInfo) -> str:
 
 
 def _rate(model: Model) -> str:
-    makes, takes = _makers(model) / model.workload.service_ns * 1e9, 1e9 / float(model.workload.loop_ns.mean())
+    makes, takes = _makes_per_s(model), 1e9 / float(model.workload.loop_ns.mean())
     who = _workers(model.settings.num_workers) if model.settings.num_workers else "the loop's own process"
     return f"{who} can make {makes:.3g} batches/s, the loop could take {takes:.3g}"
 
 
-def _makers(model: Model) -> float:
-    return float(max(1, min(model.settings.num_workers, model.settings.cores)))
+def _makes_per_s(model: Model) -> float:
+    """Batches that the workers can make: as many wait for storage as there are, as many compute as there are cores."""
+    work = model.workload
+    computing_ns = float((work.decode_ns + work.collate_ns).mean())
+    workers, cores = max(1, model.settings.num_workers), max(1.0, model.settings.cores)
+    return min(workers / work.service_ns, cores / computing_ns if computing_ns else math.inf) * 1e9
 
 
 def _spread(model: Model) -> str:
