@@ -521,3 +521,9 @@ def test_a_dataset_is_a_torch_dataset_with_a_length(corpus):
     assert isinstance(dataset, TokenDataset)
     assert len(dataset) == 18
     assert np.isclose(len(DataLoader(dataset, batch_size=None)), 18)
+
+
+def test_without_torch_the_extra_is_named():
+    code = "import sys; sys.modules['torch'] = None; from dataeff.loader import Loader"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "PlanError: the loader needs torch, which is not installed: pip install 'dataeff[train]'" in found.stderr
