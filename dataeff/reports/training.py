@@ -25,7 +25,7 @@ def run_training(corpus: str, out: Path, shape: Mapping[str, Any], options: Mapp
     try:
         from dataeff.train.loop import Progress, train
     except ModuleNotFoundError as error:
-        if error.name != "torch":
+        if (error.name or "").partition(".")[0] != "torch":
             raise
         raise PlanError("training needs torch, which is not installed: pip install 'dataeff[train]'") from error
     from dataeff.train.settings import TrainSettings
