@@ -48,7 +48,7 @@ def test_what_slows_a_public_trainer_is_found(tmp_path: Path, script: str):
     out = tmp_path / "run"
     done = profile(out, script, "storage,decode,none", 0 if script == "accelerated.py" else tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "dataeff: 30 steps" in done.stderr
+    assert "steady steps of" in done.stderr
     assert f"dataeff diagnose {out}" in done.stderr
     steps = read_run(out).steps[0].to_pylist()
     assert len(steps) == 30
@@ -80,7 +80,7 @@ def test_a_loader_with_workers_is_stamped_by_them(tmp_path: Path):
     assert (record.info.num_workers, record.info.prefetch_factor, record.info.batch_size) == (2, 2, 2)
     assert (record.info.clock, record.info.sequence_length, record.info.world) == ("cpu", 8, 1)
     batches = record.batches[0].to_pylist()
-    assert [batch["worker"] for batch in batches] == [0, 1] * 10
+    assert [batch["worker"] for batch in batches] == [0, 1] * 15
     for batch in batches:
         assert batch["fetch_start_ns"] < batch["fetch_stop_ns"] <= batch["collate_start_ns"] < batch["collate_stop_ns"]
         assert batch["collate_stop_ns"] < batch["wait_stop_ns"]
@@ -111,7 +111,7 @@ def test_a_crash_keeps_its_traceback_its_exit_code_and_the_record(tmp_path: Path
     done = profile(tmp_path / "run", "odd.py", "crash")
     assert done.returncode == alone.returncode == 1
     assert done.stderr.startswith(alone.stderr)
-    assert "dataeff: 12 steps" in done.stderr
+    assert "dataeff: 12 steps were recorded, too few" in done.stderr
     assert read_run(tmp_path / "run").steps[0].num_rows == 12
 
 
@@ -133,7 +133,7 @@ def test_ctrl_c_keeps_the_record_and_still_reports(tmp_path: Path):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "KeyboardInterrupt" in errors
-    assert "dataeff: 12 steps" in errors
+    assert "dataeff: 12 steps were recorded, too few" in errors
     assert read_run(out).steps[0].num_rows == 12
 
 
@@ -187,12 +187,15 @@ def recorded(tmp_path: Path, steps: int, **columns: int) -> RunRecord:
 
 
 def test_the_summary_states_share_and_cause_of_steady_steps(tmp_path: Path):
-    record = recorded(tmp_path, 11, stall_ns=40, stall_decode_ns=30, stall_copy_ns=10, evaluation_ns=20)
+    record = recorded(tmp_path, 21, stall_ns=40, stall_decode_ns=30, stall_copy_ns=10, evaluation_ns=20)
     first, second, third = summary(record, Path("here"))
-    assert first.startswith("11 steps, 8e-05 ms each; 50.0% of the loop's time")
-    assert second == "Largest cause: decode, 37.5% of the time."
+    assert first.startswith("20 steady steps of 8e-05 ms; 50.0% (50.0% to 50.0%) of the loop's time")
+    assert second == "Largest cause: decode, 37.5% (37.5% to 37.5%)."
     assert third == "Record: here. Next: dataeff diagnose here"
 
 
 def test_the_summary_states_no_share_of_too_few_steps(tmp_path: Path):
-    assert "a share needs 5 or more" in summary(recorded(tmp_path, 4), tmp_path)[0]
+    first, second, third = summary(recorded(tmp_path, 4), tmp_path)
+    assert first == "4 steps were recorded, too few for a stall share."
+    assert "a share needs 20 or more" in second
+    assert third.startswith("Record: ")

@@ -235,7 +235,8 @@ def test_causes_are_whole_never_negative_and_sum_to_the_stall(data: st.DataObjec
 def test_the_pass_that_delivered_last_before_the_step_trains():
     evaluation, training = wait(0, 1, source=5), wait(2, 3, source=6)
     assert training_sources([evaluation, training], set(), set()) == {6}
-    assert training_sources([training, evaluation], {6}, set()) == {5, 6}
+    assert training_sources([training, evaluation], {6}, set()) == {6}
+    assert training_sources([training, training._replace(ended=1), evaluation], {6}, set()) == {5, 6}
     assert training_sources([training, evaluation._replace(trains=0)], set(), set()) == {6}
     assert training_sources([evaluation._replace(trains=0)], set(), set()) == {5}
     assert training_sources([], {6}, set()) == set()

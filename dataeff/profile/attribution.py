@@ -140,9 +140,9 @@ def _overlap(start: I64, stop: I64, other_start: I64, other_stop: I64) -> I64:
 def training_sources(waits: Sequence[Wait], known: set[int], before: set[int]) -> set[int]:
     """Which passes fed the step, and not an evaluation.
 
-    Those that are known to train; that which delivered last before the optimizer's step; and those that deliver in
-    two steps running, as a second loader of the same step does. A wait with gradients off is an evaluation's, unless
-    all are.
+    Those that are known to train; those that deliver in two steps running, as a second loader of the same step does;
+    and, where none of these went on, that which was asked last before the optimizer's step. A wait with gradients off
+    is an evaluation's, unless all are.
 
     Args:
         waits: Of the loop's thread in the step, in order.
@@ -151,7 +151,8 @@ def training_sources(waits: Sequence[Wait], known: set[int], before: set[int]) -
     """
     candidates = [wait for wait in waits if wait.trains] or list(waits)
     found = {wait.source for wait in candidates if wait.source in known or wait.source in before}
-    return found | {candidates[-1].source} if candidates else found
+    ended = {wait.source for wait in candidates if wait.ended}
+    return found if found - ended or not candidates else found | {candidates[-1].source}
 
 
 def evaluations(waits: Iterable[Wait], training: set[int], stop_ns: int) -> list[tuple[int, int]]:

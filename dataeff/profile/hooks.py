@@ -5,7 +5,9 @@ profiler closes. Only one profiler is at work in a process.
 
 What cannot be seen in a script without changes: batches that come from no torch DataLoader (watch them), the wait of
 a loop for a prefetching thread of its own (watch what the loop iterates over), copies by libraries that do not call
-`Tensor.to` or `Tensor.cuda`, and steps of optimizers that are no `torch.optim.Optimizer` (call `Profiler.step`).
+`Tensor.to` or `Tensor.cuda`, a compute stream that waits for copies by other means than `Stream.wait_stream`, steps of
+optimizers that are no `torch.optim.Optimizer` (call `Profiler.step`), and processes that the script itself starts as
+ranks (profile each: torchrun ... -m dataeff profile).
 """
 
 from __future__ import annotations
@@ -42,6 +44,9 @@ class Measuring(Protocol):
 
     def optimizer_step(self, optimizer: object) -> None:
         """An optimizer stepped."""
+
+    def copy(self, call: Callable[[], Any]) -> Any:
+        """A copy, perhaps to the device, perhaps of a batch."""
 
     def span(self, kind: Kind) -> AbstractContextManager[None]:
         """Something else begins that counts."""
@@ -83,8 +88,11 @@ def install_device(profiler: Measuring) -> None:
         _patch(torch.Tensor, name, functools.partial(_reading, profiler))
     for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):
         _patch(owner, "synchronize", functools.partial(_spanned, profiler, "sync"))
+    streams = _Streams()
     for name in ("to", "cuda"):
-        _patch(torch.Tensor, name, functools.partial(_copying, profiler))
+        _patch(torch.Tensor, name, functools.partial(_copying, profiler, streams))
+    _patch(torch.cuda.Stream, "wait_stream", functools.partial(_waiting, profiler, streams))
+    _Installed.undo.append(register_optimizer_step_post_hook(streams.stepped).remove)
 
 
 def remove(profiler: Measuring) -> None:
@@ -186,9 +194,36 @@ def _reading(profiler: Measuring, original: Callable[..., Any], tensor: Any, *ar
         return original(tensor, *args, **kwargs)
 
 
-def _copying(profiler: Measuring, original: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """A copy of a tensor from the host; which copies go to a device is known from the result."""
+class _Streams:
+    """Which stream computes, and which only bring batches."""
+
+    def __init__(self) -> None:
+        self.compute: Any = torch.cuda.default_stream()
+        self.copying: set[Any] = set()
+
+    def stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """The stream in which an optimizer steps is the one that computes."""
+        self.compute = torch.cuda.current_stream()
+
+
+def _copying(
+    profiler: Measuring, streams: _Streams, original: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """A copy from the host: in the compute stream its time is exposed, in another one what is later waited for it."""
     if tensor.is_cuda or tensor.requires_grad:
         return original(tensor, *args, **kwargs)
+    current = torch.cuda.current_stream()
+    if current == streams.compute:
+        return profiler.copy(lambda: original(tensor, *args, **kwargs))
+    result = original(tensor, *args, **kwargs)
+    if result.is_cuda:
+        streams.copying.add(current)
+    return result
+
+
+def _waiting(profiler: Measuring, streams: _Streams, original: Callable[..., Any], stream: Any, other: Any) -> Any:
+    """The compute stream waits for one that copies."""
+    if stream != streams.compute or other not in streams.copying:
+        return original(stream, other)
     with profiler.span("copy"):
-        return original(tensor, *args, **kwargs)
+        return original(stream, other)

@@ -192,6 +192,20 @@ class Profiler:
             span = Span(start, stop, mark, clock.mark() if kind == "copy" else None)
             self._timeline.span(thread, kind, span)
 
+    def copy(self, call: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Make a copy; timed if it turns out to be on the device, and batches are being read: not a model's."""
+        thread = self._timeline.thread(get_ident())
+        if thread.inside or not self._timeline.num_batches:
+            return call()
+        clock = self._clock
+        mark, start = clock.mark(), clock.now_ns()
+        result = call()
+        if result.is_cuda:
+            self._timeline.span(thread, "copy", Span(start, clock.now_ns(), mark, clock.mark()))
+        else:
+            clock.release((mark,))
+        return result
+
     def begin_pass(self, iterate: Callable[[], Any], facts: dict[str, Any] | None = None) -> tuple[Any, Pass]:
         """Make an iterator, and the pass that its batches belong to."""
         self._passes += 1

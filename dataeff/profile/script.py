@@ -16,13 +16,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dataeff.errors import InputError, MeasurementError, PlanError
 from dataeff.profile.runner import Plan
-from dataeff.steps import CAUSES, RUN_FILE, RunRecord, read_run
+from dataeff.steps import RUN_FILE, RunRecord, read_run
 
-MIN_STEPS = 5
-"""Steady steps that a share needs."""
+if TYPE_CHECKING:
+    from dataeff.profile.stalls import Interval
+
 MARKING = (
     "with dataeff.profile.Profiler(out=DIR) as profiler: for batch in profiler.watch(batches): ...; profiler.step()"
 )
@@ -149,34 +151,26 @@ def _missing(plan: Plan, seen: dict[str, int] | None, directory: Path) -> str:
 
 
 def summary(record: RunRecord, directory: Path) -> tuple[str, ...]:
-    """Three lines: steps and stall share, largest cause, what is next. Shares are of the steady steps' time.
+    """Three lines: steps and stall share, largest cause, what is next; as `dataeff diagnose` has them."""
+    from dataeff.profile.stalls import measure
 
-    Evaluations and checkpoints are no part of that time.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    steps = pa.concat_tables(record.steps.values())
-    steady = steps.filter(steps["steady"])
     last = f"Record: {directory}. Next: dataeff diagnose {directory}"
-
-    def total(name: str) -> int:
-        return int(pc.sum(steady[name]).as_py() or 0)
-
-    time_ns = total("stop_ns") - total("start_ns") - total("evaluation_ns") - total("checkpoint_ns")
-    if steady.num_rows < MIN_STEPS or time_ns <= 0:
-        return (
-            f"{steps.num_rows} steps, {steady.num_rows} of them steady; a share needs {MIN_STEPS} or more.",
-            "Let it run longer.",
-            last,
-        )
-    share = total("stall_ns") / time_ns
-    by_cause = {cause: total(f"stall_{cause}_ns") / time_ns for cause in CAUSES}
-    largest = max(by_cause, key=by_cause.__getitem__)
-    clock = "device time" if record.info.clock == "cuda" else "the loop's time (no device was in use)"
+    try:
+        stalls = measure(record)
+    except MeasurementError as error:
+        steps = max(table.num_rows for table in record.steps.values())
+        return f"{steps} steps were recorded, too few for a stall share.", f"{error}.", last
+    whose = "device time" if record.info.clock == "cuda" else "the loop's time (no device was in use)"
+    largest = max(stalls.causes, key=lambda cause: stalls.causes[cause].value)
     return (
-        f"{steps.num_rows} steps, {time_ns / steady.num_rows / 1e6:.3g} ms each; {share:.1%} of {clock} was stalled: "
-        "no batch was there.",
-        f"Largest cause: {largest}, {by_cause[largest]:.1%} of the time." if share else "Nothing was waited for.",
+        f"{stalls.num_steps} steady steps of {stalls.step_s.value * 1e3:.3g} ms; {_share(stalls.share)} of {whose} was "
+        "stalled: no batch was there.",
+        f"Largest cause: {largest}, {_share(stalls.causes[largest])}."
+        if stalls.share.value
+        else "Nothing was waited for.",
         last,
     )
+
+
+def _share(interval: Interval) -> str:
+    return f"{interval.value:.1%} ({interval.low:.1%} to {interval.high:.1%})"
