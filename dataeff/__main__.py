@@ -19,7 +19,7 @@ from dataeff.commands.verify import verify
 from dataeff.errors import DataeffError
 
 app = typer.Typer(
-    help="What does the data cost us, and how do we pay less? Make a corpus, look at it, check it.",
+    help="What does the data cost us, and how do we pay less? Make a corpus, train on it, see what waits for what.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
