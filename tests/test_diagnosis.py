@@ -246,7 +246,7 @@ def test_a_rank_without_files_and_one_cut_short_are_named(tmp_path: Path) -> Non
     found = diagnose(read_run(tmp_path / "run"))
     assert any(note.startswith("rank 1 of 3 left no steps") for note in found.notes)
     assert any(note.startswith("rank 2 stops after 30 of 40 steps") for note in found.notes)
-    assert any("no batches" in note for note in found.notes)
+    assert any("left no batches" in note for note in found.notes)
     assert found.stalls.num_steps == 30
     assert found.model is None
     assert found.recommendations == ()

@@ -236,7 +236,10 @@ def _workload(record: RunRecord, rank: int, settings: Settings, assumptions: lis
     numbers = column(steps, "step")
     steady = steps.column("steady").to_numpy()
     if batches is None or not steady.any():
-        raise MeasurementError(f"rank {rank} left no batches of steady steps: nothing is predicted")
+        raise MeasurementError(
+            f"rank {rank}, which stalls most, left no batches of steady steps, so nothing is predicted: copy its files "
+            "from batches/ beside those of the others"
+        )
     belongs = np.isin(column(batches, "step"), numbers[steady])
     stamped = belongs & batches.column("fetch_stop_ns").is_valid().to_numpy()
     stamped &= batches.column("collate_stop_ns").is_valid().to_numpy()

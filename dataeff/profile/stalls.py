@@ -92,8 +92,6 @@ def check(record: RunRecord) -> list[str]:
         notes.append(
             f"rank {short} stops after {lengths[short]} of {max(lengths.values())} steps: it was cut short, or died"
         )
-    if unstamped := sorted(set(record.steps) - set(record.batches)):
-        notes.append(f"{_ranks(unstamped)} left steps but no batches: nothing can be predicted from it")
     return notes
 
 

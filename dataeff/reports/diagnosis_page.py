@@ -15,7 +15,7 @@ from markupsafe import Markup
 from dataeff.manifest import committed
 from dataeff.profile.diagnosis import Diagnosis
 from dataeff.profile.stalls import Interval, column
-from dataeff.reports.diagnosis_words import LABELS, dollars, facts, milliseconds, percent
+from dataeff.reports.diagnosis_words import LABELS, dollars, facts, milliseconds, percent, rate
 from dataeff.reports.visible import one_line, visible
 from dataeff.steps import CAUSES, RunRecord
 
@@ -110,11 +110,9 @@ def _headlines(found: Diagnosis) -> list[tuple[str, str, str]]:
     if found.ceiling_s is not None:
         shown.append(("If data cost nothing", f"{_short_ms(found.ceiling_s)} ms", "a step, by replay"))
     if stalls.tokens_per_s:
-        shown.append(("Tokens", f"{_thousands(stalls.tokens_per_s)}/s", f"on {found.info.world} x {found.info.device}"))
+        shown.append(("Tokens", f"{rate(stalls.tokens_per_s)}/s", f"on {found.info.world} x {found.info.device}"))
     else:
-        shown.append(
-            ("Samples", f"{_thousands(stalls.samples_per_s)}/s", f"on {found.info.world} x {found.info.device}")
-        )
+        shown.append(("Samples", f"{rate(stalls.samples_per_s)}/s", f"on {found.info.world} x {found.info.device}"))
     if found.stall_usd_per_day is not None and found.price is not None:
         hour = f"{found.info.world} x ${found.price.usd_per_hour:.2f} an hour; source under Facts"
         shown.append(("Waiting costs", f"${found.stall_usd_per_day.value:,.0f} a day", hour))
@@ -123,10 +121,6 @@ def _headlines(found: Diagnosis) -> list[tuple[str, str, str]]:
 
 def _short_ms(time: Interval) -> str:
     return f"{1e3 * time.value:,.0f}" if time.value >= 0.1 else f"{1e3 * time.value:.3g}"
-
-
-def _thousands(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _bars(found: Diagnosis) -> list[dict[str, Any]]:
@@ -147,11 +141,12 @@ def _bars(found: Diagnosis) -> list[dict[str, Any]]:
 
 
 def time_line(found: Diagnosis, record: RunRecord) -> TimeLine | None:
-    """Steps in the middle of the steady ones, whose stall is that of the run as near as can be; None without steps."""
+    """Steps in the middle of the steady ones, whose stall is nearest to the run's; None without batches."""
     rank = found.model.rank if found.model else max(record.steps, key=lambda number: record.steps[number].num_rows)
     steps = record.steps[rank]
     chosen = _typical(steps, found.stalls.share.value)
-    if not chosen.num_rows:
+    batches = record.batches.get(rank)
+    if not chosen.num_rows or batches is None:
         return None
     begin, end = int(column(chosen, "start_ns")[0]), int(column(chosen, "stop_ns")[-1])
     scale = _WIDTH / max(end - begin, 1)
@@ -162,18 +157,16 @@ def time_line(found: Diagnosis, record: RunRecord) -> TimeLine | None:
             return None
         return Piece(left=(left - begin) * scale, width=(right - left) * scale, kind=kind, tip=tip)
 
-    batches = record.batches.get(rank)
     loop: list[Piece | None] = []
     for row in chosen.to_pylist():
         loop.append(piece(row["start_ns"], row["stop_ns"], "loop", f"step {row['step']}"))
     workers: dict[int, list[Piece | None]] = {}
-    if batches is not None:
-        causes = {row["step"]: [row[f"stall_{cause}_ns"] for cause in CAUSES] for row in chosen.to_pylist()}
-        for row in batches.to_pylist():
-            if row["step"] in causes:
-                loop.extend(_wait(row, causes[row["step"]], piece))
-            if row["worker"] is not None and row["worker"] >= 0 and row["fetch_start_ns"] is not None:
-                workers.setdefault(row["worker"], []).extend(_made(row, piece))
+    causes = {row["step"]: [row[f"stall_{cause}_ns"] for cause in CAUSES] for row in chosen.to_pylist()}
+    for row in batches.to_pylist():
+        if row["step"] in causes:
+            loop.extend(_wait(row, causes[row["step"]], piece))
+        if row["worker"] is not None and row["worker"] >= 0 and row["fetch_start_ns"] is not None:
+            workers.setdefault(row["worker"], []).extend(_made(row, piece))
     lanes = [Lane(name="loop", pieces=_there(loop))]
     names = sorted(workers)
     lanes += [Lane(name=f"worker {number}", pieces=_there(workers[number])) for number in names[:_MAX_LANES]]

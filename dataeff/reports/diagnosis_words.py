@@ -28,6 +28,11 @@ def milliseconds(found: Interval) -> str:
     return f"{1e3 * found.value:,.4g} ms ({1e3 * found.low:,.4g} to {1e3 * found.high:,.4g})"
 
 
+def rate(number: float) -> str:
+    """A number a second: `40,960`, `3.25`."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def dollars(found: Interval) -> str:
     """Money with its interval: `$1,234 (1,200 to 1,260)`."""
     places = 0 if found.value >= 100 else 2
@@ -37,9 +42,9 @@ def dollars(found: Interval) -> str:
 def facts(found: Diagnosis, peak_flops_per_s: float | None = None) -> list[str]:
     """What else there is to say, a sentence each."""
     stalls = found.stalls
-    told = [f"a steady step takes {milliseconds(stalls.step_s)}, {stalls.samples_per_s:,.4g} samples/s"]
+    told = [f"a steady step takes {milliseconds(stalls.step_s)}, {rate(stalls.samples_per_s)} samples/s"]
     if stalls.tokens_per_s:
-        told[0] += f", {stalls.tokens_per_s:,.4g} tokens/s"
+        told[0] += f", {rate(stalls.tokens_per_s)} tokens/s"
     if (used := _used(found, peak_flops_per_s)) is not None:
         told.append(used)
     if found.ceiling_s is not None:
