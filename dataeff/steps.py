@@ -102,6 +102,8 @@ class RunInfo:
     command: str
     unix_ns: int
     clock_ns: int
+    cores: float | None = None
+    """Processors for the loop and its workers, of one rank."""
     num_workers: int | None = None
     """Of the loader; 0 where the loop's process makes batches itself, None where it is not known."""
     prefetch_factor: int | None = None

@@ -159,6 +159,16 @@ class Loader:
         return dict(self._quarantined)
 
     @property
+    def loader_settings(self) -> dict[str, Any]:
+        """What a profiler writes down of it."""
+        return {
+            "num_workers": self._num_workers,
+            "prefetch_factor": self._prefetch_factor if self._num_workers else None,
+            "pin_memory": self._pin_memory,
+            "batch_size": self._share.batch_size,
+        }
+
+    @property
     def fetched(self) -> int:
         """Shards that this process fetched from elsewhere; workers count their own."""
         return self._shards.fetched

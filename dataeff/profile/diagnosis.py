@@ -203,6 +203,7 @@ def model_of(record: RunRecord, *, cores: float | None = None, loop_processor_sh
         )
     rank = max(record.steps, key=lambda number: int(column(record.steps[number], "stall_ns").sum()))
     assumptions = []
+    cores = cores or info.cores
     if cores is None:
         here, ranks = os.cpu_count() or 1, min(info.world, _RANKS_A_MACHINE)
         cores = here / ranks

@@ -143,7 +143,11 @@ class Profiler:
         self._write()
 
     def watch(self, batches: Iterable[Batch]) -> Watched[Batch]:
-        """Iterate over anything, timed."""
+        """Iterate over anything, timed.
+
+        Where it has an attribute `loader_settings`, a dict of `num_workers`, `prefetch_factor`, `pin_memory` and
+        `batch_size`, these go into the record.
+        """
         self._timeline.watching()
         return Watched(self, batches)
 
@@ -337,6 +341,7 @@ class Profiler:
             device=self._clock.device(),
             unix_ns=time.time_ns(),
             clock_ns=time.perf_counter_ns(),
+            cores=len(os.sched_getaffinity(0)) / int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
             **facts,
             **kept,
         )
@@ -351,7 +356,8 @@ class Watched(Generic[Batch]):
         self._profiler, self._batches = profiler, batches
 
     def __iter__(self) -> Iterator[Batch]:
-        iterator, source = self._profiler.begin_pass(lambda: iter(self._batches))
+        settings = getattr(self._batches, "loader_settings", None)
+        iterator, source = self._profiler.begin_pass(lambda: iter(self._batches), settings)
         return _WatchedPass(self._profiler, source, iterator)
 
     def __len__(self) -> int:

@@ -73,11 +73,11 @@ class Window:
 
     start_ns: int
     stop_ns: int
-    waits: list[Wait]
-    spans: list[tuple[Kind, Span]]
-    enders: set[int]
+    waits: Sequence[Wait]
+    spans: Sequence[tuple[Kind, Span]]
+    enders: tuple[int, ...]
     """Optimizers whose steps ended it."""
-    background: list[Wait]
+    background: Sequence[Wait]
     """Stamped waits of other threads, where the loop has waits without stamps."""
     tokens: int | None = None
     samples: int | None = None
@@ -149,7 +149,7 @@ class Timeline:
         last = self._last
         if last is not None and last.enders and optimizer not in last.enders and not thread.waits:
             self._extend(last, thread, at_ns)
-            last.enders.add(optimizer)
+            last.enders += (optimizer,)
             return
         self._steps_by = "optimizer"
         self._close(thread, at_ns, optimizer)
@@ -198,13 +198,14 @@ class Timeline:
 
     def _extend(self, window: Window, thread: Thread, at_ns: int) -> None:
         window.stop_ns = self._reached_ns = at_ns
-        window.spans += thread.spans
+        window.spans = [*window.spans, *thread.spans]
         thread.spans = []
 
     def _close(self, thread: Thread, at_ns: int, optimizer: int | None = None) -> Window:
         """End the step of a thread."""
         waits, thread.waits = thread.waits, []
-        spans: list[tuple[Kind, Span]] = []
+        # Thousands of windows are kept for a while: empty tuples are no work for the garbage collector.
+        spans: Sequence[tuple[Kind, Span]] = ()
         if thread.spans:
             spans = [entry for entry in thread.spans if entry[1].start_ns < at_ns]
             thread.spans = thread.spans[len(spans) :]
@@ -216,8 +217,8 @@ class Timeline:
             stop_ns=at_ns,
             waits=waits,
             spans=spans,
-            enders=set() if optimizer is None else {optimizer},
-            background=self._background(thread, waits) if len(self._threads) > 1 else [],
+            enders=() if optimizer is None else (optimizer,),
+            background=self._background(thread, waits) if len(self._threads) > 1 else (),
         )
         self._reached_ns = at_ns
         self.num_steps += 1
@@ -226,14 +227,14 @@ class Timeline:
             self._on_window(last)
         return window
 
-    def _background(self, loop: Thread, waits: list[Wait]) -> list[Wait]:
+    def _background(self, loop: Thread, waits: Sequence[Wait]) -> Sequence[Wait]:
         found: list[Wait] = []
         for thread in list(self._threads.values()):
             if thread is loop:
                 continue
             del thread.waits[:-_BACKGROUND], thread.spans[:-_BACKGROUND]
             found += [wait for wait in thread.waits if wait.stamped]
-        return found if any(not wait.stamped for wait in waits) else []
+        return found if any(not wait.stamped for wait in waits) else ()
 
 
 class Rows:
@@ -398,7 +399,7 @@ def _copies(
     return starts, stops
 
 
-def _with_background(wait: Wait, background: list[Wait]) -> Wait:
+def _with_background(wait: Wait, background: Sequence[Wait]) -> Wait:
     """The wait with the stamps of the batch that a prefetching thread had last when it ended.
 
     While the loop waits for the thread's queue, the queue is empty, so what the loop gets is what the thread got last.

@@ -165,7 +165,7 @@ class _Run:
         losses: dict[str, float] = {}
         try:
             with profiler:
-                batches = iter(profiler.watch(self._endless()))
+                batches = self._endless(profiler)
                 first = True
                 began_ns = self.ledger.now_ns()
                 start = self.step
@@ -194,9 +194,10 @@ class _Run:
         finally:
             self.ledger.write(end)
 
-    def _endless(self) -> Iterator[Batch]:
+    def _endless(self, profiler: Profiler) -> Iterator[Batch]:
+        epochs = profiler.watch(self.loader)
         while True:
-            yield from self.loader
+            yield from epochs
 
     def _bucket(self) -> Any:
         return "lost_to_restart" if self.step < self.steps_before else "step"

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 def main():
     slow, num_workers = sys.argv[1], int(sys.argv[2])
     seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 0.005
-    steps = int(sys.argv[4]) if len(sys.argv) > 4 else 20
+    steps = int(sys.argv[4]) if len(sys.argv) > 4 else 30
     model = torch.nn.Sequential(torch.nn.Embedding(VOCABULARY, 8), torch.nn.Flatten(), torch.nn.Linear(8 * LENGTH, 1))
     optimizer = torch.optim.AdamW(model.parameters())
     loader = DataLoader(SlowTokens(2 * steps, slow, seconds), batch_size=2, num_workers=num_workers)
