@@ -41,7 +41,7 @@ _JOINED_NS = 1_000_000
 class Profiler:
     """Measures how long the device had no work since the loop had no batch, and why; writes a run directory.
 
-        with Profiler(out="profile/") as profiler:
+        with Profiler() as profiler:
             for batch in profiler.watch(loader):
                 ...
 
@@ -53,7 +53,7 @@ class Profiler:
     decode, the rest storage.
 
     Args:
-        out: Run directory; made if it is not there.
+        out: Run directory; made if it is not there, `profile` here if nothing is given.
         clock: Whose idle time to measure; None takes the CUDA device once the script uses one, else the loop's clock.
         rank, world: Of this process; None takes torchrun's environment.
         command: To keep in the record.
@@ -67,7 +67,7 @@ class Profiler:
 
     def __init__(
         self,
-        out: str | Path,
+        out: str | Path = "profile",
         *,
         clock: Clock | None = None,
         rank: int | None = None,
