@@ -4,9 +4,8 @@ Each case is slow in one way on purpose, and the code that is slow measures itse
 waits (or, for copies and synchronisations, of the loop) is the truth. The loop reads a torch DataLoader without
 workers, or with one, so that the truth of a wait is known without a model of a queue.
 
-A thread that computes but has to wait for a processor looks like one that waits for storage. So other programs on the
-machine put storage where there is none; each case is run several times, and the run in which least was taken away
-counts. How much that is, is measured by the code that computes, whatever the profiler says.
+Each case is run several times, and the run counts in which other programs took the processor away from computing
+least. How much that is, is measured by the code that computes, whatever the profiler says.
 """
 
 from __future__ import annotations

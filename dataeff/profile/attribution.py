@@ -30,7 +30,8 @@ class Made(NamedTuple):
     fetch_start_ns: int
     fetch_stop_ns: int
     fetch_cpu_ns: int
-    """Processor time of the fetching thread; threads that it starts are not in it."""
+    """Processor time of the fetching thread, waiting for a processor included where that is known; threads that it
+    starts are not in it."""
     collate_start_ns: int
     collate_stop_ns: int
     samples: int

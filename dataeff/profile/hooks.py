@@ -42,7 +42,7 @@ class Measuring(Protocol):
     def made(self, made: Made) -> None:
         """It was made so."""
 
-    def optimizer_step(self, optimizer: object) -> None:
+    def optimizer_step(self, optimizer: object, args: object, kwargs: object) -> None:
         """An optimizer stepped."""
 
     def copy(self, call: Callable[[], Any]) -> Any:
@@ -78,8 +78,7 @@ def install(profiler: Measuring) -> None:
     _patch(dataloader._SingleProcessDataLoaderIter, "__init__", functools.partial(_single_process, profiler))
     _patch(torch, "save", functools.partial(_spanned, profiler, "checkpoint"))
     _set(_utils.worker, "_worker_loop", stamped_worker_loop)
-    handle = register_optimizer_step_post_hook(lambda optimizer, args, kwargs: profiler.optimizer_step(optimizer))
-    _Installed.undo.append(handle.remove)
+    _Installed.undo.append(register_optimizer_step_post_hook(profiler.optimizer_step).remove)
 
 
 def install_device(profiler: Measuring) -> None:

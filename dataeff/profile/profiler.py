@@ -30,9 +30,9 @@ Batch = TypeVar("Batch")
 _SIZE = Made._fields[Made._fields.index("samples") :]
 _TOGETHER = 1024
 """Windows that are turned into rows together."""
-_SOON_S = 1.0
-"""Steps that come faster than so many together are written down at once: two threads would hinder each other more."""
-_WRITE_S = 60.0
+_SOON_NS = 1_000_000_000
+"""Windows that come faster are written down at once: two threads would hinder each other more."""
+_WRITE_NS = 60_000_000_000
 """Or after so long, so that a run of slow steps that is killed loses little."""
 _JOINED_NS = 1_000_000
 """A first `next()` so soon after `iter()` is one wait with it."""
@@ -99,7 +99,7 @@ class Profiler:
         self._passes = 0
         self._loader: dict[str, Any] = {}
         self._writer: threading.Thread | None = None
-        self._written_s = time.monotonic()
+        self._written_ns = self._clock.now_ns()
         self._check_directory()
 
     @property
@@ -274,11 +274,12 @@ class Profiler:
         """The batch that this thread is fetching was made so."""
         self._timeline.thread(get_ident()).made = made
 
-    def optimizer_step(self, optimizer: object) -> None:
-        """An optimizer stepped in this thread."""
-        thread = self._timeline.thread(get_ident())
-        self._timeline.optimizer_step(thread, self._clock.now_ns(), id(optimizer))
-        self._stepped()
+    def optimizer_step(self, optimizer: object, args: object = None, kwargs: object = None) -> None:
+        """An optimizer stepped in this thread; what torch calls a hook with."""
+        timeline = self._timeline
+        timeline.optimizer_step(timeline.thread(get_ident()), self._clock.now_ns(), id(optimizer))
+        if self._max_steps is not None:
+            self._stepped()
 
     def _stepped(self) -> None:
         if self._max_steps is not None and self._timeline.num_steps >= self._max_steps:
@@ -298,13 +299,13 @@ class Profiler:
 
     def _closed(self, window: Window) -> None:
         self._windows.append(window)
-        since_s = time.monotonic() - self._written_s
-        if len(self._windows) < _TOGETHER and since_s < _WRITE_S:
+        since_ns = window.stop_ns - self._written_ns
+        if len(self._windows) < _TOGETHER and since_ns < _WRITE_NS:
             return
         if self._writer is not None and self._writer.is_alive():
             return
-        self._written_s = time.monotonic()
-        if since_s < _SOON_S:
+        self._written_ns = window.stop_ns
+        if since_ns < _SOON_NS:
             self._write()
             return
         # A slow disk must not make the loop wait. The thread ends when it has written, so that a loop which forks

@@ -8,6 +8,7 @@ finds torch without patches.
 from __future__ import annotations
 
 import inspect
+import resource
 from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
@@ -49,24 +50,48 @@ def _sum(parts: Iterable[Any]) -> tuple[int, int, int, int]:
     return samples, num_bytes, tokens, sequence_length
 
 
+_LONG_NS = 100_000
+"""A fetch that takes longer may have been kept from a processor in a way that matters."""
+
+
+def _times_blocked() -> int:
+    """How often this thread gave its processor up to wait for something; -1 where the system does not say."""
+    return resource.getrusage(_THREAD).ru_nvcsw if _THREAD is not None else -1
+
+
+_THREAD = getattr(resource, "RUSAGE_THREAD", None)
+
+
 class Stamper:
-    """Notes when the batch at work was asked for and put together; one a fetching thread."""
+    """Notes when the batch at work was asked for and put together; one a fetching thread.
+
+    Where other programs want the processors too, a thread that computes has to wait for one. A fetch in which the
+    thread never gave its processor up waited for no storage: all of it counts as processor time.
+    """
 
     def __init__(self, worker: int, collate: Callable[[Any], Any]) -> None:
         self._worker, self._collate = worker, collate
         self._start = self._cpu = 0
         self._collated: tuple[int, int, int] | None = None
+        self._counts = False
+        """Whether fetches take long enough to count how often they block."""
+        self._blocked = -1
 
     def begin(self) -> None:
         """A batch was asked for."""
         self._collated = None
+        self._blocked = _times_blocked() if self._counts else -1
         self._cpu = thread_time_ns()
         self._start = perf_counter_ns()
 
     def collate(self, samples: Any) -> Any:
         """Put samples together as the user's function does."""
         start = perf_counter_ns()
-        cpu = thread_time_ns()
+        cpu = thread_time_ns() - self._cpu
+        took = start - self._start
+        self._counts = took > _LONG_NS
+        if cpu < took and self._blocked >= 0 and _times_blocked() == self._blocked:
+            cpu = took
         batch = self._collate(samples)
         self._collated = start, cpu, perf_counter_ns()
         return batch
@@ -76,7 +101,7 @@ class Stamper:
         if self._collated is None:
             return None
         start, cpu, stop = self._collated
-        return Made(1, self._worker, self._start, start, cpu - self._cpu, start, stop, *size_of(batch))
+        return Made(1, self._worker, self._start, start, cpu, start, stop, *size_of(batch))
 
 
 class Stamped:
