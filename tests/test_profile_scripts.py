@@ -67,7 +67,8 @@ def test_what_slows_a_public_trainer_is_found(tmp_path: Path, script: str):
     evaluated = [step["evaluation_ns"] for step in steps if step["evaluation_ns"]]
     # Lightning also tries the evaluation out before the first step.
     assert len(evaluated) == {"hugging_face.py": 3, "lightning_fit.py": 4, "accelerated.py": 0}[script]
-    assert all(took_ns > 100e6 for took_ns in evaluated)
+    # Two batches of two samples of 20 ms, or more.
+    assert all(took_ns >= 80e6 for took_ns in evaluated)
 
 
 def test_a_loader_with_workers_is_stamped_by_them(tmp_path: Path):
@@ -88,14 +89,14 @@ def test_a_loader_with_workers_is_stamped_by_them(tmp_path: Path):
         assert (batch["samples"], batch["num_bytes"]) == (2, 2 * 2 * 8 * 8)
 
 
-def test_a_module_is_run_as_python_does(tmp_path: Path):
+def test_a_module_is_run_as_python_does_and_ended_after_some_steps(tmp_path: Path):
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").touch()
     (tmp_path / "pack" / "train.py").write_text((SCRIPTS / "odd.py").read_text())
-    command = [sys.executable, "-m", "dataeff", "profile", "--out", "run", "-m", "pack.train", "exit"]
+    command = [sys.executable, "-m", "dataeff", "profile", "--out", "run", "--steps", "10", "-m", "pack.train", "crash"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT)
-    assert done.returncode == 7
-    assert read_run(tmp_path / "run").steps[0].num_rows == 12
+    assert done.returncode == 0, done.stderr
+    assert read_run(tmp_path / "run").steps[0].num_rows == 10
 
 
 def test_a_script_sees_what_it_would_see_without_us(tmp_path: Path):
@@ -113,6 +114,10 @@ def test_a_crash_keeps_its_traceback_its_exit_code_and_the_record(tmp_path: Path
     assert done.stderr.startswith(alone.stderr)
     assert "dataeff: 12 steps were recorded, too few" in done.stderr
     assert read_run(tmp_path / "run").steps[0].num_rows == 12
+
+
+def test_an_exit_code_is_handed_on(tmp_path: Path):
+    assert profile(tmp_path / "run", "odd.py", "exit").returncode == 7
 
 
 def test_a_killed_script_ends_as_a_shell_would_say(tmp_path: Path):
@@ -157,12 +162,6 @@ def test_a_script_with_a_profiler_of_its_own_says_which_to_take_out(tmp_path: Pa
     done = profile(tmp_path / "run", "odd.py", "own-profiler")
     assert done.returncode == 1
     assert "a profiler is at work in this process already" in done.stderr
-
-
-def test_a_script_can_be_ended_after_some_steps(tmp_path: Path):
-    done = profile(tmp_path / "run", "odd.py", "crash", options=("--steps", "10"))
-    assert done.returncode == 0, done.stderr
-    assert read_run(tmp_path / "run").steps[0].num_rows == 10
 
 
 def test_what_is_not_there_or_holds_a_run_is_refused_before_anything_runs(tmp_path: Path):
