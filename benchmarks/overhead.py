@@ -1,9 +1,9 @@
 """What the profiler costs a step: the same loops with and without it, in turns.
 
 Each loop reads a torch DataLoader whose batches cost next to nothing and steps a small optimizer. Once it does nothing
-else, so that every microsecond of the profiler shows, the writing of the records among them. Once each step also sleeps
-for some milliseconds, as a loop does that waits for its device, and wakes with cold caches; there the median step is
-compared, since waking varies by more than what is looked for.
+else, so that every microsecond of the profiler shows, the writing of the records among them. Once each step also waits
+for some milliseconds as torch waits for a CUDA device, which is spinning: after a sleep, any Python code takes several
+times as long on a virtual machine, with a profiler or without. There the median step is compared.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from benchmarks.harness import Figure, Report, say, timings
 from dataeff.profile import Profiler
 
-TOGETHER = 1024
+TOGETHER = 4096
 """Steps that the profiler writes down together; a loop is timed from after one writing to after another."""
-EMPTY_STEPS = 3 * TOGETHER
+EMPTY_STEPS = 2 * TOGETHER
 EMPTY_ROUNDS = 15
 BUSY_STEPS = 150
 BUSY_ROUNDS = 11
@@ -43,8 +43,8 @@ class Ready(IterableDataset[torch.Tensor]):
             yield self._batch
 
 
-def loop(steps: int, sleep_s: float, *, profiled: bool) -> list[float]:
-    """Seconds of each of so many steps, that sleep so long; 0 for not at all."""
+def loop(steps: int, spin_s: float, *, profiled: bool) -> list[float]:
+    """Seconds of each of so many steps, that spin so long; 0 for not at all."""
     weight = torch.nn.Parameter(torch.ones(8))
     weight.grad = torch.zeros(8)
     optimizer = torch.optim.SGD([weight])
@@ -62,8 +62,9 @@ def loop(steps: int, sleep_s: float, *, profiled: bool) -> list[float]:
         gc.collect()
         before = time.perf_counter()
         for _ in batches:
-            if sleep_s:
-                time.sleep(sleep_s)
+            until = before + spin_s
+            while time.perf_counter() < until:
+                pass
             optimizer.step()
             now = time.perf_counter()
             seconds.append(now - before)

@@ -28,7 +28,7 @@ from dataeff.steps import RUN_FILE, RunInfo, StepRecorder
 Batch = TypeVar("Batch")
 
 _SIZE = Made._fields[Made._fields.index("samples") :]
-_TOGETHER = 1024
+_TOGETHER = 4096
 """Windows that are turned into rows together."""
 _SOON_NS = 1_000_000_000
 """Windows that come faster are written down at once: two threads would hinder each other more."""
