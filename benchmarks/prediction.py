@@ -22,8 +22,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.harness import Figure, Report, say
+from dataeff.errors import MeasurementError
 from dataeff.profile import Profiler
-from dataeff.profile.diagnosis import Model, model_of
+from dataeff.profile.diagnosis import Model, diagnose, model_of
+from dataeff.profile.headroom import Headroom
 from dataeff.profile.replay import Settings
 from dataeff.profile.stalls import measure
 from dataeff.steps import read_run
@@ -118,6 +120,7 @@ def run() -> Report:
                     repeated += 1
                     say("  the machine was not equally free before and after")
                 compared.append(entry)
+        ceilings = [_headroom(Path(folder) / f"headroom-{kind}", work) for kind, work in WORK.items()]
     errors = np.abs([entry["error_percent"] for entry in compared])
     return Report(
         name="prediction",
@@ -126,6 +129,13 @@ def run() -> Report:
             Figure(name="predicted within 10 %", value=100 * float(np.mean(errors <= 10)), unit="%", at_least=100),
             Figure(name="worst error", value=float(errors.max()), unit="%", at_most=10),
             Figure(name="median error", value=float(np.median(errors)), unit="%"),
+            Figure(
+                name="step without data, worst error",
+                value=max(abs(entry["error_percent"]) for entry in ceilings),
+                unit="%",
+                at_most=10,
+                note=f"{len(ceilings)} headroom runs",
+            ),
             Figure(
                 name="own settings, worst error",
                 value=float(max(abs(entry["own_error_percent"]) for entry in compared)),
@@ -138,7 +148,7 @@ def run() -> Report:
             "median of three runs.",
             f"{repeated} comparisons were made again since other work on the machine came or went meanwhile.",
         ),
-        details={"runs": compared, "repeated": repeated},
+        details={"runs": compared, "repeated": repeated, "headroom": ceilings},
         versions={"torch": version("torch")},
     )
 
@@ -172,18 +182,43 @@ def _compared(folder: Path, kind: str, base: Setting, setting: Setting) -> tuple
     return entry, abs(still_free / free - 1) <= EVEN_SHARE
 
 
+def _headroom(folder: Path, work: Work) -> dict[str, Any]:
+    """The step without data as predicted from a recording, and as measured by serving the same batches again."""
+    _record(folder / "recorded", work, Setting(workers=1))
+    record = read_run(folder / "recorded")
+    samples = Samples(work, STEPS * 8)
+    with Profiler(out=folder / "headroom") as profiler:
+        for batch in profiler.watch(Headroom(_loader(samples, Setting(workers=1)))):
+            time.sleep(work.device_s * len(batch))
+    found = diagnose(record, headroom=read_run(folder / "headroom"), loop_processor_share=0.0).headroom
+    if found is None:
+        raise MeasurementError(f"{folder} predicts no step without data")
+    say(f"headroom: {1e3 * found.predicted_s:.3f} ms predicted, {1e3 * found.measured_s.value:.3f} ms measured")
+    return {
+        "predicted_ms": round(1e3 * found.predicted_s, 3),
+        "measured_ms": round(1e3 * found.measured_s.value, 3),
+        "error_percent": round(100 * found.error_share, 2),
+    }
+
+
 def _free_cores() -> float:
-    """Processors that a process for each of them gets: all of them, unless others use the machine."""
+    """What processes on all processors get done together, over what one alone gets done.
+
+    Less than their number where others use the machine, or where two of them are halves of one core.
+    """
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with multiprocessing.get_context("fork").Pool(there) as pool:
-        return min(float(sum(pool.map(_spun_share, range(there), chunksize=1))), float(there))
+        alone = max(pool.map(_sorted_in, [SPIN_S], chunksize=1))
+        return min(sum(pool.map(_sorted_in, [SPIN_S] * there, chunksize=1)) / alone, float(there))
 
 
-def _spun_share(_: int) -> float:
-    began, began_working = time.perf_counter(), time.process_time()
-    while time.perf_counter() - began < SPIN_S:
-        pass
-    return (time.process_time() - began_working) / (time.perf_counter() - began)
+def _sorted_in(seconds: float) -> int:
+    numbers = np.random.default_rng(0).random(20_000)
+    began, done = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        np.sort(numbers)
+        done += 1
+    return done
 
 
 def _predicted(model: Model, base: Setting, setting: Setting) -> float:

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dataeff.compare.comparison import Candidate, Comparison, Proxy
     from dataeff.dedup.minhash import MinHash
     from dataeff.pipeline import Pipeline
     from dataeff.stages.dedup import Dedup
@@ -19,9 +20,25 @@ if TYPE_CHECKING:
     from dataeff.stages.shard import Shard
     from dataeff.stages.tokenize import Tokenize
 
-__all__ = ["Dedup", "Edit", "Filter", "MinHash", "Mix", "Pipeline", "Read", "Shard", "Tokenize"]
+__all__ = [
+    "Candidate",
+    "Comparison",
+    "Dedup",
+    "Edit",
+    "Filter",
+    "MinHash",
+    "Mix",
+    "Pipeline",
+    "Proxy",
+    "Read",
+    "Shard",
+    "Tokenize",
+]
 
 _HOMES = {
+    "Candidate": "dataeff.compare.comparison",
+    "Comparison": "dataeff.compare.comparison",
+    "Proxy": "dataeff.compare.comparison",
     "Dedup": "dataeff.stages.dedup",
     "Edit": "dataeff.stages.edit",
     "Filter": "dataeff.stages.filter",

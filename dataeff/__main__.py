@@ -7,9 +7,12 @@ import sys
 import typer
 
 from dataeff.commands.audit import audit
+from dataeff.commands.compare import compare
+from dataeff.commands.cost import cost
 from dataeff.commands.diagnose import diagnose
 from dataeff.commands.health import health
 from dataeff.commands.inspect import inspect
+from dataeff.commands.ledger import ledger
 from dataeff.commands.list import list_components
 from dataeff.commands.profile import SETTINGS as PROFILE_SETTINGS
 from dataeff.commands.profile import profile
@@ -33,6 +36,9 @@ app.command("audit")(audit)
 app.command("profile", context_settings=PROFILE_SETTINGS)(profile)
 app.command("diagnose")(diagnose)
 app.command("health")(health)
+app.command("compare")(compare)
+app.command("cost")(cost)
+app.command("ledger")(ledger)
 
 _INTERRUPTED = 130
 """Exit code that typer gives to Ctrl-C."""

@@ -1,4 +1,7 @@
-"""Recipes: Python functions with typed parameters that return a `Pipeline`; the parameters are its options."""
+"""Recipes: Python functions with typed parameters that return a `Pipeline` or a `Comparison`.
+
+The parameters are the recipe's options.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +14,28 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from dataeff.errors import PlanError
-from dataeff.pipeline import Pipeline
 
+Made = TypeVar("Made")
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """A function that makes a pipeline."""
+class Recipe(Generic[Made]):
+    """A function that makes something of a kind."""
 
     name: str
     path: Path
-    function: Callable[..., Pipeline]
+    kind: type[Made]
+    function: Callable[..., Made]
     parameters: Mapping[str, inspect.Parameter]
     types: Mapping[str, Any]
 
-    def pipeline(self, options: Sequence[str]) -> tuple[Pipeline, dict[str, Any]]:
-        """The pipeline for options given as `name=value`, and all option values.
+    def make(self, options: Sequence[str]) -> tuple[Made, dict[str, Any]]:
+        """What it makes with options given as `name=value`, and all option values.
 
         Raises:
             PlanError: An option is unknown, of the wrong type, or a required one is missing; the valid ones are named.
@@ -50,8 +54,9 @@ class Recipe:
         if missing:
             raise PlanError(f"the recipe {self.name} needs --set {missing[0]}=...; {self._valid()}")
         made = self.function(**values)
-        if not isinstance(made, Pipeline):
-            raise PlanError(f"the recipe {self.name} returned {type(made).__name__}; it must return a Pipeline")
+        if not isinstance(made, self.kind):
+            wanted = self.kind.__name__
+            raise PlanError(f"the recipe {self.name} returned {type(made).__name__}; it must return a {wanted}")
         return made, values
 
     def _valid(self) -> str:
@@ -64,10 +69,10 @@ class Recipe:
         return "its options are " + ", ".join(entries)
 
 
-def load(reference: str) -> Recipe:
+def load(reference: str, kind: type[Made]) -> Recipe[Made]:
     """The recipe in a Python file, `FILE.py` or `FILE.py:function`.
 
-    The file must define one function whose return annotation is `Pipeline`, or the function must be named.
+    The file must define one function whose return annotation is `kind`, or the function must be named.
 
     Raises:
         PlanError: The file is not there, fails to import, or holds no such function.
@@ -83,14 +88,14 @@ def load(reference: str) -> Recipe:
         if inspect.isfunction(value)
         and value.__module__ == module.__name__
         and not name.startswith("_")
-        and typing.get_type_hints(value).get("return") is Pipeline
+        and typing.get_type_hints(value).get("return") is kind
     }
     if wanted and wanted not in found:
-        raise PlanError(f"{file} has no function {wanted}() -> Pipeline; it has {', '.join(found) or 'none'}")
+        raise PlanError(f"{file} has no function {wanted}() -> {kind.__name__}; it has {', '.join(found) or 'none'}")
     if not wanted and len(found) != 1:
         raise PlanError(
-            f"{file} has {len(found)} functions that are annotated to return Pipeline ({', '.join(found) or 'none'}); "
-            f"it must have one, or name one as {file}:FUNCTION"
+            f"{file} has {len(found)} functions that are annotated to return {kind.__name__} "
+            f"({', '.join(found) or 'none'}); it must have one, or name one as {file}:FUNCTION"
         )
     name = wanted or next(iter(found))
     function = found[name]
@@ -101,7 +106,7 @@ def load(reference: str) -> Recipe:
         raise PlanError(
             f"the parameter {untyped[0]!r} of the recipe {name} has no type; options are read by their types"
         )
-    return Recipe(name=name, path=path, function=function, parameters=parameters, types=hints)
+    return Recipe(name=name, path=path, kind=kind, function=function, parameters=parameters, types=hints)
 
 
 def _imported(path: Path) -> types.ModuleType:

@@ -48,6 +48,19 @@ def take(loader, num: int | None = None) -> list[tuple[int, int]]:
     return found
 
 
+def test_a_share_of_the_rows_are_the_first_of_each_source_and_come_round_sooner(corpus):
+    loader = Loader(corpus, batch_size=4, rows_share=0.25, holdout_rows=2, tail="short")
+    assert loader.rows == {"code": 9, "news": 10, "web": 11}
+    seen = Counter(take(loader))
+    assert set(seen.values()) == {1}
+    first = {(shard, row) for shard, rows in ((0, 7), (1, 2), (2, 10), (3, 11)) for row in range(rows)}
+    assert set(seen) == first
+    with pytest.raises(PlanError, match="rows: 30 there"):
+        Loader(corpus, batch_size=4, holdout_rows=2).load_state_dict(loader.state_dict())
+    with pytest.raises(PlanError, match="rows_share is 0"):
+        Loader(corpus, batch_size=4, rows_share=0)
+
+
 def test_an_epoch_holds_every_row_once_with_its_own_tokens(corpus):
     names = [(source, index) for source, counts in enumerate(SHARDS.values()) for index in range(len(counts))]
     seen = []

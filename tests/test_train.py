@@ -14,6 +14,7 @@ import torch
 
 from dataeff.errors import MeasurementError, PlanError, StorageError
 from dataeff.ledger import read_ledger
+from dataeff.profile.diagnosis import model_of
 from dataeff.steps import read_run
 from dataeff.train import loop
 from dataeff.train.checkpoint import checkpoints
@@ -125,6 +126,11 @@ def test_every_step_is_in_the_record_and_every_moment_in_the_ledger(corpus, tmp_
     assert steps["micro_batches"] == [2] * 12
     assert record.info.flops_per_token > 0
     assert (record.info.team, record.info.project) == ("core", "proxies")
+    # The loader has no workers, so its batches were made while the loop waited: enough to predict other settings from.
+    batches = record.batches[0].to_pydict()
+    assert batches["fetch_start_ns"] == batches["wait_start_ns"]
+    assert batches["fetch_stop_ns"] == batches["collate_stop_ns"] == batches["wait_stop_ns"]
+    assert model_of(record).settings.num_workers == 0
     windows, _ = read_ledger(tmp_path / "run" / "ledger.jsonl")
     spent = {name for window in windows for name in window.spent_ns}
     assert {"startup", "data_wait", "step", "evaluation", "checkpoint"} <= spent
@@ -135,6 +141,13 @@ def test_documents_may_be_masked_from_each_other(corpus, tmp_path):
     found, losses = trained(corpus, tmp_path / "run", {**SHAPE, "mask_documents": True, "positions": "learned"})
     assert len(losses) == 12
     assert set(found.losses) == {"code", "web"}
+
+
+def test_a_run_killed_at_its_very_start_begins_again(corpus, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".train.json.0123.tmp").write_text("{")
+    found, _ = trained(corpus, tmp_path / "run", steps=2)
+    assert found.end == "finished"
 
 
 def test_only_the_last_checkpoints_are_kept(corpus, tmp_path):

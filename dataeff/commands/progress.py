@@ -61,6 +61,10 @@ class ProgressBar:
             rate = f", {self._num_bytes[step] / 1e6 / wall_s:.1f} MB/s" if self._num_bytes[step] else ""
             self._console.print(f"{step}: {wall_s:.1f} s{rate}{reused}", highlight=False)
 
+    def say(self, line: str) -> None:
+        """Print a line above the bar."""
+        self._console.print(line, highlight=False, markup=False)
+
     def __enter__(self) -> Self:
         """Start drawing."""
         self._bar.start()

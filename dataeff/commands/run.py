@@ -28,14 +28,15 @@ def run(
     """
     from dataeff.commands.progress import ProgressBar
     from dataeff.engine import Engine
+    from dataeff.pipeline import Pipeline
     from dataeff.pipeline import run as run_pipeline
     from dataeff.recipes import load
     from dataeff.reports.funnel import print_summary
     from dataeff.reports.page import write_report
     from dataeff.stages.tasks import Context
 
-    loaded = load(recipe)
-    pipeline, values = loaded.pipeline(options or [])
+    loaded = load(recipe, Pipeline)
+    pipeline, values = loaded.make(options or [])
     out = out.resolve()
     with Engine(scheduler, workers=workers, threads=threads) as engine, ProgressBar() as progress:
         context = Context(out=out, engine=engine, observer=progress, seed=pipeline.seed)

@@ -45,6 +45,9 @@ class Loader:
         boundaries: Whether to add `position_ids` and `document_ids`.
         tail: What to do where an epoch does not end with a whole step; see `Share.tail`.
         weights: Share of each source; None takes the mixture of the corpus's manifest, or else its natural shares.
+        rows_share: Of each source's rows, the share that is used, in (0, 1]; they are the first ones, which the corpus
+            has in random order. With a run shorter than the one that it stands for, by so much, a source is repeated as
+            often as in that one.
         holdout_rows: Rows at the end of every source that are never served: those of `held_out`.
         damage: What to do with a block whose checksum does not hold: `raise`, or `quarantine`: serve its rows as
             end-of-document tokens only, and count them in `quarantined`.
@@ -73,6 +76,7 @@ class Loader:
         boundaries: bool = False,
         tail: Tail = "wrap",
         weights: Mapping[str, float] | None = None,
+        rows_share: float = 1.0,
         holdout_rows: int = 0,
         damage: Damage = "raise",
         window_shards: int | None = None,
@@ -85,7 +89,9 @@ class Loader:
         if window_shards is not None and window_shards < 1:
             raise PlanError(f"window_shards is {window_shards}; it must be 1 or more, or None")
         self._shards = Shards(corpus, damage=damage, cache=cache, cache_bytes=cache_bytes)
-        sources = self._shards.sources(holdout_rows)
+        if not 0 < rows_share <= 1:
+            raise PlanError(f"rows_share is {rows_share}; it must be in (0, 1]")
+        sources = tuple(source.first(rows_share) for source in self._shards.sources(holdout_rows))
         start = whole_weights(weights, sources) if weights else natural_weights(sources, self._shards.epochs)
         self._order = Order(
             sources=sources,

@@ -43,6 +43,15 @@ class Source:
         """Rows of all its shards."""
         return sum(self.shard_rows)
 
+    def first(self, share: float) -> Source:
+        """A share of its rows, rounded up: those that come first."""
+        left = math.ceil(share * self.rows)
+        rows = []
+        for there in self.shard_rows:
+            rows.append(min(left, there))
+            left -= rows[-1]
+        return Source(name=self.name, first_shard=self.first_shard, shard_rows=tuple(rows))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:

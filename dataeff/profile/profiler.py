@@ -50,7 +50,7 @@ class Profiler:
     a watched loop with neither, with the next request. One profiler is at work in a process at a time.
 
     A batch that no DataLoader stamped is split coarsely: the processor time of the loop's thread in `next()` is
-    decode, the rest storage.
+    decode, the rest storage. If its loader says that it has no workers, other settings are predicted from that too.
 
     Args:
         out: Run directory; made if it is not there, `profile` here if nothing is given.
@@ -265,6 +265,16 @@ class Profiler:
         ended = made is None
         made = made or NOT_MADE
         source.stamped = made.stamped == 1
+        if not ended and not source.stamped and source.facts and source.facts.get("num_workers") == 0:
+            # A loader that says it has no workers made the batch within this very wait.
+            made = made._replace(
+                stamped=1,
+                fetch_start_ns=start,
+                fetch_stop_ns=stop,
+                fetch_cpu_ns=cpu,
+                collate_start_ns=stop,
+                collate_stop_ns=stop,
+            )
         trains = torch.is_grad_enabled()
         drained = thread.drained_ns
         wait = Wait(source.serial, first, start, stop, cpu, drained, trains, ended, 0, -1, *made, mark, stop_mark)

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from dataeff.errors import MeasurementError, PlanError, StorageError
@@ -23,10 +25,11 @@ from dataeff.ledger import FILE, End, Ledger, Tags, read_ledger
 from dataeff.loader.agreement import world_and_rank
 from dataeff.loader.dataset import Batch
 from dataeff.loader.loader import Loader, held_out
+from dataeff.loader.validation import read_validation
 from dataeff.manifest import committed
 from dataeff.profile.profiler import Profiler
 from dataeff.train.checkpoint import checkpoints, load, save
-from dataeff.train.model import GPT, ModelSettings, flops_per_token, next_token_loss
+from dataeff.train.model import GPT, IGNORED, ModelSettings, flops_per_token, next_token_loss
 from dataeff.train.settings import TrainSettings
 
 RUN_FILE = "train.json"
@@ -115,6 +118,8 @@ class _Run:
             seed=settings.seed,
             num_workers=settings.num_workers,
             boundaries=boundaries,
+            weights=settings.weights,
+            rows_share=settings.rows_share,
             holdout_rows=settings.holdout_rows,
             pin_memory=device.type == "cuda" and settings.num_workers > 0,
         )
@@ -125,14 +130,17 @@ class _Run:
         self.ledger = Ledger(
             out / FILE,
             Tags(
-                run=out.resolve().name,
+                run=settings.run or out.resolve().name,
                 attempt=attempt,
                 rank=rank,
                 world=world,
                 team=settings.team,
                 project=settings.project,
+                candidate=settings.candidate,
+                accelerator=torch.cuda.get_device_name(device) if device.type == "cuda" else "",
             ),
         )
+        self.validation = read_validation(Path(settings.validation)) if settings.validation else None
         self.steps_before = done
         self.record = out / f"record-{attempt:03d}"
         torch.manual_seed(settings.seed)
@@ -212,7 +220,7 @@ class _Run:
         total = torch.zeros((), device=self.device)
         positions = settings.batch_size * settings.accumulate * (self.shape.sequence_length - 1)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(settings, self.step)
+            group["lr"] = learning_rate(settings, self.step) * group["lr_scale"]
         for number in range(settings.accumulate):
             with self.ledger.during("data_wait"):
                 batch = next(batches)
@@ -305,37 +313,54 @@ class _Run:
 
     def _validate(self, profiler: Profiler) -> dict[str, float]:
         """Mean loss on the held-out rows of each source, in nats a token, and append it to `validation.jsonl`."""
-        rows = self.settings.holdout_rows
-        if not rows:
+        names = tuple(self.validation.sources) if self.validation else self.loader.sources
+        if not self.validation and not self.settings.holdout_rows:
             return {}
-        sums = torch.zeros(len(self.loader.sources), 2, dtype=torch.float64, device=self.device)
+        sums = torch.zeros(len(names), 2, dtype=torch.float64, device=self.device)
         with self.ledger.during("evaluation"), profiler.evaluating():
             self.model.eval()
             with torch.no_grad():
-                for number, source in enumerate(self.loader.sources):
-                    batches = held_out(
-                        self.corpus,
-                        source,
-                        rows=rows,
-                        batch_size=self.settings.batch_size,
-                        boundaries=self.shape.mask_documents,
-                    )
-                    for index, batch in enumerate(batches):
+                for number, source in enumerate(names):
+                    for index, batch in enumerate(self._held_out(source)):
                         if index % self.world == self.rank:
                             with self._autocast():
-                                loss, count = next_token_loss(self.model, *self._inputs(batch))
+                                loss, count = self._counted_loss(batch)
                             sums[number] += torch.stack([loss.double(), count.double()])
             self.model.train()
             if self.world > 1:
                 dist.all_reduce(sums)
-        totals = sums.tolist()
-        losses = {
-            name: total / count for name, (total, count) in zip(self.loader.sources, totals, strict=True) if count
-        }
+        losses = {name: total / count for name, (total, count) in zip(names, sums.tolist(), strict=True) if count}
         if self.rank == 0:
             with (self.out / "validation.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": self.step, "position": self.loader.position, "losses": losses}) + "\n")
         return losses
+
+    def _held_out(self, source: str) -> Iterator[Batch]:
+        """Batches of a source's validation rows."""
+        size = self.settings.batch_size
+        if self.validation is None:
+            rows, boundaries = self.settings.holdout_rows, self.shape.mask_documents
+            yield from held_out(self.corpus, source, rows=rows, batch_size=size, boundaries=boundaries)
+            return
+        found = self.validation.sources[source]
+        for start in range(0, len(found.tokens), size):
+            tokens, counts = found.tokens[start : start + size], found.counts[start : start + size]
+            yield {"tokens": torch.from_numpy(tokens.astype(np.int64)), "counts": torch.from_numpy(counts.copy())}
+
+    def _counted_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Sum of the losses of the tokens that count, and how many they are."""
+        if "counts" not in batch:
+            return next_token_loss(self.model, *self._inputs(batch))
+        tokens, counts = batch["tokens"].to(self.device), batch["counts"].to(self.device)
+        targets = tokens[:, 1:].masked_fill(~counts[:, 1:], IGNORED)
+        logits = self.model(tokens)[:, :-1].flatten(0, 1).float()
+        loss = functional.cross_entropy(logits, targets.flatten(), ignore_index=IGNORED, reduction="sum")
+        return loss, (targets != IGNORED).sum()
+
+
+def set_threads(threads: int) -> None:
+    """Processors that torch may use in this process."""
+    torch.set_num_threads(threads)
 
 
 def learning_rate(settings: TrainSettings, step: int) -> float:
@@ -344,15 +369,16 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
         return settings.learning_rate * (step + 1) / settings.warmup_steps
     share = (step - settings.warmup_steps) / max(1, settings.steps - settings.warmup_steps)
     falling = {"constant": 1.0, "linear": 1 - 0.9 * share, "cosine": 0.55 + 0.45 * math.cos(math.pi * share)}
-    return settings.learning_rate * falling[settings.schedule]
+    annealed = min(1.0, (settings.steps - step) / settings.anneal_steps) if settings.anneal_steps else 1.0
+    return settings.learning_rate * falling[settings.schedule] * annealed
 
 
 def _optimizer(model: GPT, settings: TrainSettings, device: torch.device) -> torch.optim.AdamW:
     matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
     others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
     groups = [
-        {"params": matrices, "weight_decay": settings.weight_decay},
-        {"params": others, "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": settings.weight_decay, "lr_scale": 1.0},
+        {"params": others, "weight_decay": 0.0, "lr_scale": 1.0},
     ]
     return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, fused=device.type == "cuda")
 
@@ -413,7 +439,9 @@ def _claim(out: Path, shape: ModelSettings, settings: TrainSettings, rank: int) 
         PlanError: It is of another model.
     """
     path = out / RUN_FILE
-    if out.is_dir() and any(out.iterdir()) and not path.is_file():
+    # What a kill left half-written of this very file is ours.
+    strange = [found for found in out.iterdir() if not found.match(f".{RUN_FILE}.*.tmp")] if out.is_dir() else []
+    if strange and not path.is_file():
         raise StorageError(f"{out} is not empty and holds no training run: give --out a new directory")
     windows, _ = read_ledger(out / FILE)
     mine = [window for window in windows if window.tags.rank == rank]

@@ -1,0 +1,1 @@
+"""Comparing what to train on: candidates, trials under one journal, tokens-to-target, and what they cost."""
