@@ -17,7 +17,7 @@ from typing import Any
 
 from dataeff.errors import PlanError
 
-KINDS = ("readers", "editors", "filters", "mixers", "tokenizers", "formats")
+KINDS = ("readers", "editors", "filters", "mixers", "tokenizers", "formats", "screeners", "surrogates")
 
 
 @functools.cache

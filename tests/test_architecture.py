@@ -16,18 +16,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "dataeff"
-KINDS = ("editors", "filters", "formats", "mixers", "readers", "tokenizers")
+KINDS = ("editors", "filters", "formats", "mixers", "readers", "screeners", "surrogates", "tokenizers")
 """Open sets, one member a file; their `__init__` is the contract of the members."""
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("kernel",),
     (
         *("arrow", "checksums", "columns", "cuts", "engine", "exchange", "files", "inputs", "json_rows", "manifest"),
-        *("ledger", "mixture", "pieces", "registry", "segments", "shuffle", "steps", "streams", "tokenizer_json"),
+        *("ledger", "mixture", "mixture_fit", "pieces", "registry", "segments", "shuffle", "steps", "streams"),
+        "tokenizer_json",
     ),
-    ("dedup", "prices", *KINDS),
+    ("accounts", "dedup", "prices", *KINDS),
     ("stages", "loader", "train", "profile", "efficiency"),
-    ("pipeline", "recipes", "reports", "verify"),
+    ("compare", "pipeline", "recipes", "reports", "verify"),
     ("commands", "__main__"),
 )
 LAYER = {name: number for number, names in enumerate(LAYERS, 1) for name in names}
@@ -41,6 +42,9 @@ HOMES: Mapping[str, tuple[str, ...]] = {
     "jinja2": ("reports",),
     "typer": ("commands", "__main__"),
     "torch": ("loader", "train", "profile"),
+    "lightgbm": ("surrogates",),
+    "optuna": ("compare",),
+    "mlflow": ("compare",),
 }
 KERNEL_MAY_KNOW = "arrow"
 """Type names of arrays, which every layer shares."""

@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +17,19 @@ from dataeff.mixture import plan
 
 NAMES = registry.names("mixers")
 SOURCES = ("books", "code", "web", "wiki")
-OPTIONS = {"explicit": {"shares": {"books": 0.5, "web": 0.25, "wiki": 0.25}}}
+RUNS = Path(tempfile.mkdtemp()) / "runs.csv"
+"""Proxy runs, for the mixer that learns from them."""
+RUNS.write_text(
+    "weight:books,weight:code,weight:web,weight:wiki,loss:news\n"
+    + "".join(
+        f"{a / 10},{b / 10},{c / 10},{(10 - a - b - c) / 10},{3 - a / 10 + (b / 10) ** 2 + (c - 4) ** 2 / 50}\n"
+        for a, b, c in [(1, 2, 3), (4, 1, 2), (0, 5, 5), (7, 1, 1), (2, 2, 2), (3, 0, 6), (1, 8, 0), (0, 0, 9)]
+    )
+)
+OPTIONS = {
+    "explicit": {"shares": {"books": 0.5, "web": 0.25, "wiki": 0.25}},
+    "regression": {"runs": str(RUNS), "max_epochs": None},
+}
 TOKENS = st.fixed_dictionaries({name: st.integers(1, 10**12) for name in SOURCES})
 
 
