@@ -34,6 +34,9 @@ def compare(
     explain: Annotated[
         str | None, typer.Option(metavar="CANDIDATE", help="Show where each of its figures comes from; trains nothing.")
     ] = None,
+    propose: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Say which N mixtures to try next, and which is predicted best.")
+    ] = 0,
     export: Annotated[Path | None, typer.Option(metavar="DIR", help="Write the tables as CSV and Parquet.")] = None,
     optuna: Annotated[
         str | None, typer.Option(metavar="STORAGE", help="Write the trials as an Optuna study, for its dashboard.")
@@ -57,7 +60,7 @@ def compare(
         return
     if recipe is not None:
         _run(recipe, options or [], out, workers, threads)
-    show(out, priced, Shown(export=export, optuna=optuna, mlflow=mlflow))
+    show(out, priced, Shown(propose=propose, export=export, optuna=optuna, mlflow=mlflow))
 
 
 def _run(recipe: str, options: list[str], out: Path, workers: int, threads: int | None) -> None:

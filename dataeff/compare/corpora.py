@@ -125,8 +125,15 @@ def _validation(
         if comparison.domains is None or comparison.domains.get(name):
             _check_overlap(comparison, name, entry, corpora)
     sources = {
-        name: ValidationRows(tokens=tokens, counts=counts[name].reshape(tokens.shape)) for name, tokens in rows.items()
+        name: ValidationRows(tokens=tokens, counts=counts[name].reshape(tokens.shape))
+        for name, tokens in rows.items()
+        if comparison.domains is None or comparison.domains.get(name)
     }
+    if not sources:
+        raise PlanError(
+            f"no domain has validation rows; {', '.join(rows) or 'no source'} has: name those in `domains`, or hold "
+            "out more (holdout_share)"
+        )
     write_validation(path, ValidationSet(sources=sources))
     manifest.write(path.with_name(OVERLAP), {"fingerprint": wanted, "sources": found})
     return found

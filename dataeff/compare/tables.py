@@ -158,8 +158,29 @@ def curves_table(found: Outcome) -> pa.Table:
     return pa.Table.from_pylist(rows, CURVES)
 
 
+def runs_table(found: Outcome, corpus: str) -> pa.Table:
+    """Whole trials of the deciding proxy on one corpus, as `Regression` of `dataeff.mixers` reads them.
+
+    Columns `weight:SOURCE` and `loss:DOMAIN`, nats a token at the full budget and a constant rate; a row a trial.
+    """
+    plan, size = found.plan, list(found.plan["proxies"])[-1]
+    sources = list(plan["supply"][corpus])
+    rows: list[dict[str, Any]] = []
+    for trial in found.trials:
+        entry = plan["candidates"][trial.candidate]
+        losses = trial.losses.get(plan["budget_tokens"])
+        if entry["corpus"] != corpus or trial.size != size or trial.annealed or trial.failure or losses is None:
+            continue
+        weights = {f"weight:{name}": float(entry["weights"][name]) for name in sources}
+        domains = {f"loss:{name}": losses[name] for name, weight in plan["domains"].items() if weight}
+        rows.append({"candidate": trial.candidate, "seed": trial.seed, **weights, **domains})
+    return pa.Table.from_pylist(rows)
+
+
 def write_tables(found: Outcome, folder: Path, price: Price | None) -> tuple[Path, ...]:
-    """Write both tables as Parquet and as CSV, where what is by source has a column a source.
+    """Write all tables as Parquet and as CSV, where what is by source has a column a source.
+
+    A file `runs-CORPUS` is what a surrogate is fitted to: see `runs_table`.
 
     Returns:
         The files. All are written before any appears under its name.
@@ -168,6 +189,7 @@ def write_tables(found: Outcome, folder: Path, price: Price | None) -> tuple[Pat
         StorageError: The disk is full or refuses; what was there stays.
     """
     tables = {"candidates": candidates_table(found, price), "curves": curves_table(found)}
+    tables |= {f"runs-{corpus}": runs for corpus in found.plan["supply"] if (runs := runs_table(found, corpus))}
     paths = []
     with ExitStack() as stack:
         for name, table in tables.items():

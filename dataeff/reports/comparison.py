@@ -26,6 +26,7 @@ from dataeff.prices import Kind, Price, age_words, price_of, stated
 from dataeff.prices.skypilot import read_prices
 from dataeff.reports.accounting import cost
 from dataeff.reports.comparison_page import write_comparison_page
+from dataeff.reports.proposal import print_proposal
 from dataeff.reports.quantities import count, share
 from dataeff.reports.visible import one_line
 
@@ -375,8 +376,8 @@ def print_cost(out: Path, real: Real, priced: Priced, console: Console | None = 
     most = max(base.epochs.values())
     if most > _SENSELESS_EPOCHS:
         console.print(
-            f"The baseline would repeat a source {most:,.0f} times: if the real corpus is larger than the one compared, "
-            "say how many times with --corpus-scale.",
+            f"The baseline would repeat a source {most:,.0f} times: if the real corpus is larger than the one "
+            "compared, say how many times with --corpus-scale.",
             style="bold",
             soft_wrap=True,
         )
@@ -431,6 +432,8 @@ def _range(interval: Interval, form: str) -> str:
 class Shown:
     """Where else a comparison is written."""
 
+    propose: int = 0
+    """Mixtures to try next."""
     export: Path | None = None
     """Folder of tables."""
     optuna: str | None = None
@@ -447,6 +450,8 @@ def show(out: Path, priced: Priced, shown: Shown, console: Console | None = None
     """
     console = console or Console(highlight=False)
     found = print_comparison(out, priced, console)
+    if shown.propose:
+        print_proposal(found, shown.propose, console)
     if shown.export is not None:
         write_tables(found, shown.export, priced.device)
         console.print(f"tables: {shown.export}", soft_wrap=True)
