@@ -14,7 +14,7 @@ from dataeff.manifest import committed
 from dataeff.train.model import ModelSettings
 
 FOLDER = "checkpoints"
-VERSION = 1
+VERSION = 2
 
 
 def save(directory: Path, step: int, content: dict[str, Any], keep: int) -> Path:

@@ -30,6 +30,7 @@ from dataeff.manifest import committed
 from dataeff.profile.profiler import Profiler
 from dataeff.train.checkpoint import checkpoints, load, save
 from dataeff.train.model import GPT, IGNORED, ModelSettings, flops_per_token, next_token_loss
+from dataeff.train.parametrisation import parameter_groups
 from dataeff.train.settings import TrainSettings
 
 RUN_FILE = "train.json"
@@ -374,12 +375,7 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
 
 
 def _optimizer(model: GPT, settings: TrainSettings, device: torch.device) -> torch.optim.AdamW:
-    matrices = [parameter for parameter in model.parameters() if parameter.dim() >= 2]
-    others = [parameter for parameter in model.parameters() if parameter.dim() < 2]
-    groups = [
-        {"params": matrices, "weight_decay": settings.weight_decay, "lr_scale": 1.0},
-        {"params": others, "weight_decay": 0.0, "lr_scale": 1.0},
-    ]
+    groups = parameter_groups(model, settings.learning_rate, settings.weight_decay)
     return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, fused=device.type == "cuda")
 
 
