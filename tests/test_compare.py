@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -324,6 +325,25 @@ def test_the_table_says_what_to_do_and_every_figure_in_it_can_be_traced(finished
     unknown = CliRunner().invoke(app, ["compare", "--out", str(finished), "--explain", "absent"])
     assert isinstance(unknown.exception, PlanError)
     assert "its candidates are raw, deduplicated, even, books" in str(unknown.exception)
+
+
+def test_a_target_that_nobody_reaches_is_said_to_be_so_and_never_extrapolated(finished, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    journal = out / "journal.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    kept = [line for line in lines if line.get("fact") != "annealed target"]
+    for line in kept:
+        if line.get("fact") == "target":
+            line["value"] = {"loss": 0.5, "rule": "as asked for"}
+    journal.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    found = outcome(out)
+    reads = [row.constant for row in found.rows if row.constant]
+    assert all(read.described.num_reached == 0 and read.described.mean_tokens is None for read in reads)
+    assert {read.verdict.split(":")[0] for read in reads[1:]} <= {"not reached (0 of 1)", "not reached (0 of 2)"}
+    table = shown("compare", "--out", str(out))
+    assert "Keep raw: no candidate was found to be cheaper" in table
+    assert "0 of 5" in table
 
 
 def test_the_cost_of_the_real_run_is_marked_as_extrapolated_and_its_price_as_old(finished):
