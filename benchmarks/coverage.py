@@ -23,7 +23,8 @@ from benchmarks.corpora import ROOT
 from benchmarks.harness import BenchmarkError, Figure, Report, say
 from dataeff.efficiency.crossing import crossings
 from dataeff.efficiency.curves import Curve, monotone
-from dataeff.efficiency.intervals import Sample, describe, ratio
+from dataeff.efficiency.intervals import describe, ratio
+from dataeff.efficiency.samples import Sample
 from dataeff.errors import MeasurementError
 
 TABLE = ROOT.parent / "shared" / "tables" / "modded-nanogpt" / "track3_val_curves.csv"

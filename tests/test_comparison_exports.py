@@ -23,7 +23,8 @@ from dataeff.compare.optuna_study import export_study
 from dataeff.compare.outcome import Outcome, Read, Row, Trial
 from dataeff.compare.tables import CANDIDATES, CURVES, candidates_table, curves_table, ended, name_of, write_tables
 from dataeff.efficiency.crossing import Crossing
-from dataeff.efficiency.intervals import Sample, describe, ratio, verdict
+from dataeff.efficiency.intervals import describe, ratio, verdict
+from dataeff.efficiency.samples import Sample
 from dataeff.errors import FormatError, PlanError, StorageError
 from dataeff.ledger import Ledger, Tags
 from dataeff.prices import stated

@@ -18,7 +18,8 @@ from dataeff.compare.outcome import Outcome, Read, Row, Trial
 from dataeff.efficiency.crossing import tokens_to_target
 from dataeff.efficiency.curves import Curve
 from dataeff.efficiency.goodput import HELD, HOUR_NS, Spending
-from dataeff.efficiency.intervals import Sample, describe, holm, ratio, verdict
+from dataeff.efficiency.intervals import describe, holm, ratio, verdict
+from dataeff.efficiency.samples import Sample
 from dataeff.errors import MeasurementError
 from dataeff.ledger import Tags, Window
 from dataeff.prices import price_of

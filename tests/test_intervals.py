@@ -11,8 +11,6 @@ from scipy import stats
 from dataeff.efficiency.crossing import Crossing, tokens_to_target
 from dataeff.efficiency.curves import Curve
 from dataeff.efficiency.intervals import (
-    Pilot,
-    Sample,
     bootstrap_crossing,
     describe,
     holm,
@@ -22,6 +20,7 @@ from dataeff.efficiency.intervals import (
     smallest_effect,
     verdict,
 )
+from dataeff.efficiency.samples import Pilot, Sample
 from dataeff.errors import MeasurementError, PlanError
 from tests.oracle import stat_intervals as oracle
 

@@ -15,7 +15,8 @@ import pytest
 
 from dataeff.efficiency.crossing import choose_target, crossings
 from dataeff.efficiency.curves import Curve, fit, monotone
-from dataeff.efficiency.intervals import Sample, describe, pilot_sigma, ratio, seeds_to_see, verdict
+from dataeff.efficiency.intervals import describe, pilot_sigma, ratio, seeds_to_see, verdict
+from dataeff.efficiency.samples import Sample
 
 TABLE = Path(__file__).resolve().parents[1].parent / "shared" / "tables" / "modded-nanogpt" / "track3_val_curves.csv"
 STEP_TOKENS = 524_288

@@ -21,7 +21,8 @@ from dataeff.compare.journal import Entry, Journal
 from dataeff.compare.trials import FOLDER, aggregate, readings
 from dataeff.efficiency.crossing import Crossing, crossings, tokens_to_target
 from dataeff.efficiency.curves import MIN_FIT_POINTS, Curve
-from dataeff.efficiency.intervals import Description, Ratio, Sample, describe, holm, ratio, verdict
+from dataeff.efficiency.intervals import Description, Ratio, describe, holm, ratio, verdict
+from dataeff.efficiency.samples import Sample
 from dataeff.errors import MeasurementError
 from dataeff.ledger import FILE, read_ledger
 from dataeff.prices import Price

@@ -4,97 +4,31 @@ All of it is on the logarithm of tokens to target, where seeds scatter evenly an
 ended before the target is not left out, which would flatter its recipe: it counts as having needed more than its
 budget (a right-censored value, Tobit's model). Resampling three seeds says too little of their spread (a percentile
 bootstrap of a nominal 95 % covers about 75 % to 81 %), so it serves for evaluation noise within a run only.
-
-Where runs are censored, the interval is the profile likelihood's with the quantile of t: a likelihood ratio LR becomes
-
-    t = sqrt(v (exp(LR / N) - 1)),   N = reached + censored / 2,   v = N - arms,
-
-which is the exact t interval where nothing is censored, as N log(1 + t^2 / v) is then the likelihood ratio. That a
-censored run counts as half a run is no theorem; `benchmarks/coverage.py` shows what it covers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.special import erfcx, log_ndtr, ndtri, stdtr, stdtrit
+from scipy.special import ndtri, stdtr, stdtrit
 from scipy.stats import nct
 
 from dataeff.arrow import F64
-from dataeff.efficiency.crossing import Crossing, tokens_to_target
+from dataeff.efficiency.censored import Likelihood
+from dataeff.efficiency.crossing import tokens_to_target
 from dataeff.efficiency.curves import Curve
+from dataeff.efficiency.samples import CONFIDENCE, Found, Method, Pilot, Sample, check_spread
 from dataeff.errors import MeasurementError, PlanError
 
-Method = Literal["t", "welch", "paired", "tobit", "pilot", "bound", "none"]
-CONFIDENCE = 0.95
 MIN_PILOT_RUNS = 8
 MIN_BLOCKS = 20
 """Validation blocks below which resampling them says too little of their spread."""
 _MAX_SEEDS = 1_000_000
-_ROOT_2_BY_PI = math.sqrt(2 / math.pi)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sample:
-    """Tokens to one target of runs that differ in their seeds only."""
-
-    log_tokens: F64
-    """Natural logarithm of the tokens at the target, or of the budget where it was not reached, shape (runs,)."""
-    reached: npt.NDArray[np.bool_]
-    """Shape (runs,)."""
-
-    def __post_init__(self) -> None:
-        if self.log_tokens.ndim != 1 or self.log_tokens.shape != self.reached.shape or not len(self.log_tokens):
-            raise PlanError(
-                f"a sample of {self.log_tokens.shape} token counts and {self.reached.shape} marks; there must be one "
-                "of both for each run, and at least one run"
-            )
-        if not np.all(np.isfinite(self.log_tokens)):
-            raise PlanError(
-                "Sample.log_tokens holds a value that is not finite; a run that missed the target has the logarithm of "
-                "its budget and is marked as not reached"
-            )
-
-    @classmethod
-    def of(cls, crossings: Sequence[Crossing]) -> Sample:
-        """What `dataeff.efficiency.crossing.crossings` read."""
-        return cls(
-            log_tokens=np.log([one.budget_tokens if one.tokens is None else one.tokens for one in crossings]),
-            reached=np.array([one.reached for one in crossings], np.bool_),
-        )
-
-    @property
-    def num_runs(self) -> int:
-        """Runs, censored ones too."""
-        return len(self.reached)
-
-    @property
-    def num_reached(self) -> int:
-        """Runs that reached the target."""
-        return int(np.count_nonzero(self.reached))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pilot:
-    """The spread between seeds, known from earlier runs of the baseline."""
-
-    sigma: float
-    """Standard deviation of log tokens to target."""
-    degrees_of_freedom: float
-    num_runs: int
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.sigma) and self.sigma > 0):
-            raise PlanError.out_of_range(self, "sigma", "a finite number above 0")
-        if not self.degrees_of_freedom > 0:
-            raise PlanError.out_of_range(self, "degrees_of_freedom", "above 0")
 
 
 def pilot_sigma(runs: Sample) -> Pilot:
@@ -498,22 +432,9 @@ def _exp(value: float | None) -> float | None:
     return None if value is None else math.exp(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """A log mean, or a difference of two, with its interval."""
-
-    log_value: float | None
-    low: float | None = None
-    high: float | None = None
-    p_value: float | None = None
-    sigma: float | None = None
-    degrees_of_freedom: float | None = None
-    method: Method = "none"
-
-
-def _of_t(estimate: float, error: float, freedom: float, sigma: float, method: Method, confidence: float) -> _Found:
+def _of_t(estimate: float, error: float, freedom: float, sigma: float, method: Method, confidence: float) -> Found:
     half = float(stdtrit(freedom, 0.5 + confidence / 2)) * error
-    return _Found(
+    return Found(
         log_value=estimate,
         low=estimate - half,
         high=estimate + half,
@@ -524,34 +445,26 @@ def _of_t(estimate: float, error: float, freedom: float, sigma: float, method: M
     )
 
 
-def _of_mean(sample: Sample, pilot: Pilot | None, confidence: float) -> _Found:
+def _of_mean(sample: Sample, pilot: Pilot | None, confidence: float) -> Found:
     values, reached = sample.log_tokens, sample.num_reached
     if not reached:
-        return _Found(log_value=None, low=float(values.mean()), high=math.inf, method="bound")
+        return Found(log_value=None, low=float(values.mean()), high=math.inf, method="bound")
     known = pilot if reached == 1 else None
     if reached == 1 and known is None:
-        return _Found(log_value=float(values[0]) if sample.num_runs == 1 else None)
+        return Found(log_value=float(values[0]) if sample.num_runs == 1 else None)
     if reached < sample.num_runs:
-        return _Likelihood.of_mean(values, sample.reached, known).found(confidence)
+        return Likelihood.of_mean(values, sample.reached, known).found(confidence)
     sigma, freedom = _spread(values) if known is None else (known.sigma, known.degrees_of_freedom)
     error = sigma / math.sqrt(len(values))
     return _of_t(float(values.mean()), error, freedom, sigma, "t" if known is None else "pilot", confidence)
 
 
 def _spread(values: F64) -> tuple[float, float]:
-    _check_spread([values])
+    check_spread([values])
     return float(values.std(ddof=1)), len(values) - 1.0
 
 
-def _check_spread(arms: Sequence[F64]) -> None:
-    if all(np.ptp(arm) == 0 for arm in arms if len(arm)):
-        raise MeasurementError(
-            "runs took the same tokens to the target, or pairs the same ratio, to the last digit; seeds scatter, so "
-            "these are copies of one run: give each run its own seed"
-        )
-
-
-def _of_pairs(candidate: Sample, baseline: Sample, confidence: float) -> _Found | None:
+def _of_pairs(candidate: Sample, baseline: Sample, confidence: float) -> Found | None:
     """The interval of pairs' differences, or None where too few pairs say anything by themselves."""
     told = candidate.reached | baseline.reached
     both = candidate.reached & baseline.reached
@@ -564,12 +477,12 @@ def _of_pairs(candidate: Sample, baseline: Sample, confidence: float) -> _Found 
         return _of_t(float(values.mean()), error, freedom, sigma / math.sqrt(2), "paired", confidence)
     # A censored candidate needs at least the difference more, a censored baseline at most.
     sides = np.where(candidate.reached, -1.0, 1.0)[told]
-    found = _Likelihood.of_mean(values, both[told], None, sides).found(confidence)
+    found = Likelihood.of_mean(values, both[told], None, sides).found(confidence)
     assert found.sigma is not None
     return replace(found, sigma=found.sigma / math.sqrt(2))
 
 
-def _of_difference(candidate: Sample, baseline: Sample, pilot: Pilot | None, confidence: float) -> _Found:
+def _of_difference(candidate: Sample, baseline: Sample, pilot: Pilot | None, confidence: float) -> Found:
     arms = (candidate, baseline)
     alone = min(candidate.num_runs, baseline.num_runs) == 1
     means = [float(arm.log_tokens.mean()) for arm in arms]
@@ -577,281 +490,19 @@ def _of_difference(candidate: Sample, baseline: Sample, pilot: Pilot | None, con
     reached = [arm.num_reached for arm in arms]
     known = pilot if alone else None
     if known is None and (alone or sum(reached) <= sum(count > 0 for count in reached)):
-        return _Found(log_value=means[0] - means[1] if whole else None)
+        return Found(log_value=means[0] - means[1] if whole else None)
     if not any(reached):
-        return _Found(log_value=None)
+        return Found(log_value=None)
     if not whole:
-        return _Likelihood.of_difference(candidate, baseline, known).found(confidence)
+        return Likelihood.of_difference(candidate, baseline, known).found(confidence)
     if known is not None:
         error = known.sigma * math.sqrt(sum(1 / arm.num_runs for arm in arms))
         return _of_t(means[0] - means[1], error, known.degrees_of_freedom, known.sigma, "pilot", confidence)
     variances = [float(arm.log_tokens.var(ddof=1)) for arm in arms]
-    _check_spread([arm.log_tokens for arm in arms])
+    check_spread([arm.log_tokens for arm in arms])
     parts = [variance / arm.num_runs for variance, arm in zip(variances, arms, strict=True)]
     # Welch 1947, with the degrees of freedom of Satterthwaite 1946.
     freedom = sum(parts) ** 2 / sum(part**2 / (arm.num_runs - 1) for part, arm in zip(parts, arms, strict=True))
     pooled = sum(variance * (arm.num_runs - 1) for variance, arm in zip(variances, arms, strict=True))
     sigma = math.sqrt(pooled / (sum(arm.num_runs for arm in arms) - 2))
     return _of_t(means[0] - means[1], math.sqrt(sum(parts)), freedom, sigma, "welch", confidence)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Arm:
-    """Values that share a mean: those reached as sums, those censored one by one."""
-
-    num_reached: int
-    total: float
-    squares: float
-    limits: tuple[tuple[float, float], ...]
-    """Bound and side of each censored value: 1 where it is above the bound, -1 where it is below."""
-
-    @classmethod
-    def of(cls, values: F64, reached: npt.NDArray[np.bool_], sides: F64) -> _Arm:
-        """An arm of values, shape (runs,)."""
-        known = values[reached]
-        limits = zip(values[~reached].tolist(), sides[~reached].tolist(), strict=True)
-        return cls(num_reached=len(known), total=float(known.sum()), squares=float(known @ known), limits=tuple(limits))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Peak:
-    """The most likely means and spread of arms."""
-
-    log_likelihood: float
-    means: tuple[float, ...]
-    sigma: float
-
-
-def _peak(arms: Sequence[_Arm], *, free: bool = True, sigma: float | None = None) -> _Peak:
-    """Where the likelihood of arms with one spread is highest, by Newton's method.
-
-    It is concave in 1 / sigma and mean / sigma (Olsen 1978, Econometrica 46, 1211), so the way up leads to the top. The
-    values must be of the size of 1, and some arm must hold two that differ.
-
-    Args:
-        arms: Normal values, some censored.
-        free: Whether the means are; 0 if not.
-        sigma: The spread, where it is known.
-    """
-    means = [arm.total / arm.num_reached if free else 0.0 for arm in arms]
-    inverse = 1 / (sigma or _first_spread(arms, means))
-    scaled = [mean * inverse for mean in means]
-    height = _height(arms, scaled, inverse)
-    for _ in range(100):
-        ups, up = _newton(arms, scaled, inverse, free=free, known=sigma is not None)
-        step = 1.0
-        while True:
-            moved = [value + step * by for value, by in zip(scaled, ups, strict=True)]
-            higher = _height(arms, moved, inverse + step * up)
-            if higher >= height or step < 1e-9:
-                break
-            step /= 2
-        gain = higher - height
-        if gain > 0:
-            scaled, inverse, height = moved, inverse + step * up, higher
-        if gain < 1e-11:
-            break
-    return _Peak(log_likelihood=height, means=tuple(value / inverse for value in scaled), sigma=1 / inverse)
-
-
-def _first_spread(arms: Sequence[_Arm], means: Sequence[float]) -> float:
-    """The spread if censored runs had ended at their bounds."""
-    squares = 0.0
-    for arm, mean in zip(arms, means, strict=True):
-        squares += arm.squares - 2 * mean * arm.total + arm.num_reached * mean**2
-        squares += sum((bound - mean) ** 2 for bound, _ in arm.limits)
-    return math.sqrt(squares / sum(arm.num_reached + len(arm.limits) for arm in arms))
-
-
-def _height(arms: Sequence[_Arm], scaled: Sequence[float], inverse: float) -> float:
-    """The log-likelihood up to a constant; `scaled` are means over the spread, `inverse` is one over the spread."""
-    if inverse <= 0:
-        return -math.inf
-    height = 0.0
-    for arm, mean in zip(arms, scaled, strict=True):
-        height += arm.num_reached * (math.log(inverse) - mean**2 / 2)
-        height -= inverse * (inverse * arm.squares / 2 - mean * arm.total)
-        for bound, side in arm.limits:
-            height += float(log_ndtr(side * (mean - inverse * bound)))
-    return height
-
-
-def _newton(
-    arms: Sequence[_Arm], scaled: Sequence[float], inverse: float, *, free: bool, known: bool
-) -> tuple[list[float], float]:
-    """Newton's step for the scaled means and for the inverse spread; means couple through the spread only."""
-    slope, curvature = 0.0, 0.0
-    parts = []
-    for arm, mean in zip(arms, scaled, strict=True):
-        slope += arm.num_reached / inverse - inverse * arm.squares + mean * arm.total
-        curvature += arm.num_reached / inverse**2 + arm.squares
-        slope_mean, curvature_mean, mixed = (
-            inverse * arm.total - arm.num_reached * mean,
-            float(arm.num_reached),
-            arm.total,
-        )
-        for bound, side in arm.limits:
-            z = side * (mean - inverse * bound)
-            hazard = _ROOT_2_BY_PI / float(erfcx(-z / math.sqrt(2)))
-            bend = min(1.0, hazard * (hazard + z))
-            slope_mean += side * hazard
-            slope -= side * bound * hazard
-            curvature_mean += bend
-            mixed += bound * bend
-            curvature += bound**2 * bend
-        parts.append((slope_mean, curvature_mean, mixed))
-        if free:
-            slope += mixed * slope_mean / curvature_mean
-            curvature -= mixed**2 / curvature_mean
-    up = 0.0 if known else slope / curvature
-    if not free:
-        return [0.0] * len(parts), up
-    return [(slope_mean + mixed * up) / curvature_mean for slope_mean, curvature_mean, mixed in parts], up
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Likelihood:
-    """The profile likelihood of a log mean, or of a difference of two, in units of about a standard deviation."""
-
-    at: Callable[[float], float]
-    """Highest log-likelihood under a value, up to the constant of `peak`."""
-    peak: _Peak
-    value: float
-    """The likeliest, or where to begin where there is none, as an arm is wholly censored."""
-    bounded: int
-    """0 where `value` is the likeliest; 1 where only a lower bound can be had, -1 where only an upper one."""
-    centre: float
-    scale: float
-    weight: float
-    """Runs, a censored one as a half."""
-    num_arms: int
-    pilot: Pilot | None
-
-    @classmethod
-    def of_mean(
-        cls, values: F64, reached: npt.NDArray[np.bool_], pilot: Pilot | None, sides: F64 | None = None
-    ) -> _Likelihood:
-        """Of one arm, shapes (runs,), with at least two reached, or one and a pilot."""
-        sides = np.ones(len(values)) if sides is None else sides
-        centre = float(values[reached].mean())
-        scale = pilot.sigma if pilot else _scale([(values, reached)])
-        unit = (values - centre) / scale
-        sigma = None if pilot is None else pilot.sigma / scale
-        peak = _peak([_Arm.of(unit, reached, sides)], sigma=sigma)
-        return cls(
-            at=lambda mean: _peak([_Arm.of(unit - mean, reached, sides)], free=False, sigma=sigma).log_likelihood,
-            peak=peak,
-            value=peak.means[0],
-            bounded=0,
-            centre=centre,
-            scale=scale,
-            weight=(len(values) + int(np.count_nonzero(reached))) / 2,
-            num_arms=1,
-            pilot=pilot,
-        )
-
-    @classmethod
-    def of_difference(cls, candidate: Sample, baseline: Sample, pilot: Pilot | None) -> _Likelihood:
-        """Of candidate less baseline, of which at least one has reached runs."""
-        arms = (candidate, baseline)
-        centre = float(np.concatenate([arm.log_tokens[arm.reached] for arm in arms]).mean())
-        scale = pilot.sigma if pilot else _scale([(arm.log_tokens, arm.reached) for arm in arms])
-        units = [(arm.log_tokens - centre) / scale for arm in arms]
-        reached = np.concatenate([arm.reached for arm in arms])
-        sides = np.ones(len(reached))
-        sigma = None if pilot is None else pilot.sigma / scale
-
-        def at(difference: float) -> float:
-            together = np.concatenate([units[0] - difference, units[1]])
-            return _peak([_Arm.of(together, reached, sides)], sigma=sigma).log_likelihood
-
-        peak = _peak(
-            [
-                _Arm.of(unit, arm.reached, np.ones(arm.num_runs))
-                for unit, arm in zip(units, arms, strict=True)
-                if arm.num_reached
-            ],
-            sigma=sigma,
-        )
-        bounded = int(not candidate.num_reached) - int(not baseline.num_reached)
-        return cls(
-            at=at,
-            peak=peak,
-            value=float(units[0].mean() - units[1].mean()) if bounded else peak.means[0] - peak.means[1],
-            bounded=bounded,
-            centre=0.0,
-            scale=scale,
-            weight=(len(reached) + int(np.count_nonzero(reached))) / 2,
-            num_arms=2,
-            pilot=pilot,
-        )
-
-    @property
-    def degrees_of_freedom(self) -> float:
-        """Of the spread."""
-        return self.pilot.degrees_of_freedom if self.pilot else self.weight - self.num_arms
-
-    def found(self, confidence: float) -> _Found:
-        """The interval, or the bound where an arm is wholly censored."""
-        freedom = self.degrees_of_freedom
-        tail = 1 - confidence if self.bounded else (1 - confidence) / 2
-        drop = self._drop(float(stdtrit(freedom, 1 - tail)))
-
-        def beyond(value: float) -> float:
-            return self.peak.log_likelihood - drop - self.at(value)
-
-        # The likelihood's own spread leaves out that the means are fitted too.
-        sigma = (
-            self.peak.sigma * self.scale * math.sqrt(self.weight / freedom) if self.pilot is None else self.pilot.sigma
-        )
-        if self.bounded:
-            inside = _outward(lambda value: -beyond(value), self.value, self.bounded)
-            end = self.scale * _root(beyond, inside, -self.bounded)
-            low, high = (end, math.inf) if self.bounded > 0 else (-math.inf, end)
-            return _Found(log_value=None, low=low, high=high, sigma=sigma, degrees_of_freedom=freedom, method="bound")
-        ends = [self.centre + self.scale * _root(beyond, self.value, side) for side in (-1, 1)]
-        score = self._score(max(0.0, self.peak.log_likelihood - self.at(-self.centre / self.scale)))
-        return _Found(
-            log_value=self.centre + self.scale * self.value,
-            low=ends[0],
-            high=ends[1],
-            p_value=2 * float(stdtr(freedom, -score)),
-            sigma=sigma,
-            degrees_of_freedom=freedom,
-            method="tobit" if self.pilot is None else "pilot",
-        )
-
-    def _score(self, drop: float) -> float:
-        """The t that a drop of the log-likelihood stands for; see the top of this module."""
-        if self.pilot is not None:
-            return math.sqrt(2 * drop)
-        return math.sqrt(self.degrees_of_freedom * math.expm1(2 * drop / self.weight))
-
-    def _drop(self, score: float) -> float:
-        """The drop of the log-likelihood that a t stands for."""
-        if self.pilot is not None:
-            return score**2 / 2
-        return self.weight / 2 * math.log1p(score**2 / self.degrees_of_freedom)
-
-
-def _scale(arms: Sequence[tuple[F64, npt.NDArray[np.bool_]]]) -> float:
-    """The size of the distances within arms, which are values and whether they were reached, shapes (runs,)."""
-    arms = [(values, reached) for values, reached in arms if reached.any()]
-    _check_spread([values[reached] for values, reached in arms])
-    return math.sqrt(np.concatenate([(values - values[reached].mean()) ** 2 for values, reached in arms]).mean())
-
-
-def _outward(rising: Callable[[float], float], start: float, side: int) -> float:
-    """A value from `start` on, on a side of it, at which a function is above 0."""
-    step = 1.0
-    value = start
-    while rising(value) <= 0:
-        value += side * step
-        step *= 2
-    return value
-
-
-def _root(beyond: Callable[[float], float], inside: float, side: int) -> float:
-    """Where a function that is below 0 at `inside` rises through 0 on a side of it."""
-    outside = _outward(beyond, inside + side, side)
-    return float(brentq(beyond, inside, outside, xtol=1e-10))
