@@ -19,7 +19,7 @@ from dataeff.manifest import committed
 from dataeff.prices import Price
 from dataeff.reports import comparison_plots as drawn
 from dataeff.reports.comparison_plots import hours_words, tokens_words, usd_words
-from dataeff.reports.page import _breakable, _json_block, _library, _policy, _shown, _tight
+from dataeff.reports.page import breakable, json_block, library, policy, printable, tight
 from dataeff.reports.plots import DUPLICATE, FILTERED, INK, KEPT, chart
 from dataeff.reports.quantities import count, share
 from dataeff.reports.visible import one_line
@@ -105,18 +105,18 @@ def comparison_page(found: Outcome, price: Price | None) -> str:
         FormatError: A trial's ledger is damaged.
     """
     waste = wasted(found)
-    scripts = [_library(), (_FOLDER / "page.js").read_text(encoding="utf-8")]
+    scripts = [library(), (_FOLDER / "page.js").read_text(encoding="utf-8")]
     styles = [(_FOLDER / name).read_text(encoding="utf-8") for name in ("page.css", "comparison.css")]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
-        finalize=_shown,
+        finalize=printable,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(
-        **{"breakable": _breakable, "count": count, "line": one_line, "share": share, "tight": _tight},
+        **{"breakable": breakable, "count": count, "line": one_line, "share": share, "tight": tight},
         **{"tokens": tokens_words, "hours": hours_words, "mixer": component_words},
     )
     charts = _charts(found, price, waste)
@@ -139,11 +139,11 @@ def comparison_page(found: Outcome, price: Price | None) -> str:
         waste_words=tuple(_waste_words(found, waste, price)),
         overlap=_overlap(found.plan),
         facts=tuple(_facts(found, price)),
-        charts=_json_block({name: chart(figure) for name, figure in charts.items()}),
+        charts=json_block({name: chart(figure) for name, figure in charts.items()}),
         drawn=tuple(charts),
         style="\n".join(styles),
         scripts=scripts,
-        policy=_policy(scripts),
+        policy=policy(scripts),
     )
 
 

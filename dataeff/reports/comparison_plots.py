@@ -20,7 +20,6 @@ from dataeff.efficiency.goodput import HOUR_NS, Spending
 from dataeff.efficiency.intervals import Description
 from dataeff.prices import Price
 from dataeff.reports.plots import (
-    _ROW_PX,
     ALL,
     DUPLICATE,
     FILTERED,
@@ -29,9 +28,10 @@ from dataeff.reports.plots import (
     KEPT,
     LIMIT,
     MUTED,
-    _figure,
-    _hover,
-    _labels,
+    ROW_PX,
+    axis_labels,
+    drawing,
+    hovering,
 )
 from dataeff.reports.quantities import count, share
 from dataeff.reports.spending import LABELS
@@ -117,7 +117,7 @@ def losses(found: Outcome, *, annealed: bool) -> Any | None:
     if not any(curve for curve, *_ in means.values()):
         return None
     x_range, y_range = _window(found, [curve for each in seeds.values() for curve in each], target)
-    plot = _figure(height=400, x_axis_type="log", x_range=x_range, y_range=y_range)
+    plot = drawing(height=400, x_axis_type="log", x_range=x_range, y_range=y_range)
     colours = coloured(found)
     # The last drawn lies on top: what has a colour, and of that the baseline.
     order = [name for name in (*(name for name in means if name not in colours), *reversed(colours)) if name in means]
@@ -137,7 +137,7 @@ def losses(found: Outcome, *, annealed: bool) -> Any | None:
     plot.xaxis.ticker = FixedTicker(ticks=_round_tokens(*x_range))
     plot.xaxis.formatter = NumeralTickFormatter(format="0.[0]a")
     tips = [("", "@name"), ("tokens", "@tokens_text"), ("loss", "@loss_text"), ("runs", "@note")]
-    _hover(plot, tips, renderers=told)
+    hovering(plot, tips, renderers=told)
     return plot
 
 
@@ -258,7 +258,7 @@ def bars(found: Outcome) -> list[Bar]:
             read=read,
             colour=colours.get(row.candidate, ALL),
         )
-        for (row, read, also), label in zip(told, _labels(names, _LABEL_CHARACTERS + 2), strict=True)
+        for (row, read, also), label in zip(told, axis_labels(names, _LABEL_CHARACTERS + 2), strict=True)
     ]
 
 
@@ -282,7 +282,7 @@ def costs(found: Outcome, price: Price | None) -> Any | None:
     most = 1.08 * max([longest, *highs]) * hour
     labels = [bar.label for bar in shown]
     above = 34 if price else 0
-    plot = _figure(y_range=labels[::-1], height=_ROW_PX * len(shown) + 66 + above, x_range=(0, most))
+    plot = drawing(y_range=labels[::-1], height=ROW_PX * len(shown) + 66 + above, x_range=(0, most))
     known = [bar for bar in shown if bar.read.described.mean_tokens]
     unknown = [bar for bar in shown if not bar.read.described.mean_tokens]
     bar = {"y": "label", "right": "right", "height": 0.62, "fill_color": "colour"}
@@ -296,7 +296,7 @@ def costs(found: Outcome, price: Price | None) -> Any | None:
         plot.add_layout(_dollar_axis(most, price), "above")
     tips = [("", "@name"), ("tokens", "@tokens"), ("device-hours", "@hours")]
     tips += [("dollars", "@usd")] if price else []
-    _hover(plot, [*tips, ("reached by", "@reached")], renderers=drawn)
+    hovering(plot, [*tips, ("reached by", "@reached")], renderers=drawn)
     return plot
 
 
@@ -364,7 +364,7 @@ def mixtures(found: Outcome) -> Any:
     rows = sorted(found.rows, key=lambda row: -losses.get(row.candidate, math.inf))
     plot, drawn = (_triangle if len(sources) == 3 else _parallel)(rows, sources, losses)
     tips = [("", "@name"), ("loss", "@loss"), ("most of", "@first")]
-    _hover(plot, [*tips, ("then", "@second"), ("then", "@third")][: 2 + len(sources)], renderers=[drawn])
+    hovering(plot, [*tips, ("then", "@second"), ("then", "@third")][: 2 + len(sources)], renderers=[drawn])
     return plot
 
 
@@ -406,9 +406,9 @@ def _kind_name(row: Row) -> str:
 
 def _parallel(rows: Sequence[Row], sources: Sequence[str], losses: Mapping[str, float]) -> tuple[Any, Any]:
     shown = sources[:MAX_SOURCES]
-    labels = _labels(shown, 18)
+    labels = axis_labels(shown, 18)
     weights = [[row.weights.get(name, 0.0) for name in shown] for row in rows]
-    plot = _figure(x_range=labels, y_range=(0, 1.06 * max(map(max, weights))), height=360)
+    plot = drawing(x_range=labels, y_range=(0, 1.06 * max(map(max, weights))), height=360)
     data = _mixture_data(rows, sources, losses)
     widths = [4 if row.state == "baseline" else 2 for row in rows]
     source = ColumnDataSource({**data, "xs": [labels for _ in rows], "ys": weights, "width": widths})
@@ -439,7 +439,7 @@ def _grid_line(turn: int, part: float) -> list[tuple[float, float]]:
 
 
 def _triangle(rows: Sequence[Row], sources: Sequence[str], losses: Mapping[str, float]) -> tuple[Any, Any]:
-    plot = _figure(x_range=(-0.16, 1.16), y_range=(-0.13, 1.0), height=440)
+    plot = drawing(x_range=(-0.16, 1.16), y_range=(-0.13, 1.0), height=440)
     plot.axis.visible = False
     plot.grid.visible = False
     corners = [place_in_triangle(corner) for corner in ((1, 0, 0), (0, 1, 0), (0, 0, 1))]
@@ -450,7 +450,7 @@ def _triangle(rows: Sequence[Row], sources: Sequence[str], losses: Mapping[str, 
     plot.text(
         x=[x for x, _ in corners],
         y=[-0.035, -0.035, _HEIGHT + 0.03],
-        text=_labels(sources, 18),
+        text=axis_labels(sources, 18),
         text_align=["left", "right", "center"],
         text_baseline=["top", "top", "bottom"],
         text_color=INK,
@@ -483,7 +483,7 @@ def falls(spent: Spending) -> list[tuple[str, int, int, str]]:
 def waterfall(spent: Spending, price: Price | None) -> Any:
     """From all device time down to the steps that were kept."""
     steps = falls(spent)
-    labels = _labels([name for name, *_ in steps], 36)
+    labels = axis_labels([name for name, *_ in steps], 36)
     lengths = [(high - low) / HOUR_NS for _, high, low, _ in steps]
     data = {
         "label": labels,
@@ -494,12 +494,12 @@ def waterfall(spent: Spending, price: Price | None) -> Any:
         "share": [share(length * HOUR_NS, spent.allocated_ns) for length in lengths],
         "usd": [usd_words(usd(length, price) or 0.0) for length in lengths],
     }
-    plot = _figure(y_range=labels[::-1], height=_ROW_PX * len(steps) + 66, x_range=(0, spent.device_hours))
+    plot = drawing(y_range=labels[::-1], height=ROW_PX * len(steps) + 66, x_range=(0, spent.device_hours))
     plot.hbar(y="label", left="left", right="right", height=0.72, color="colour", source=ColumnDataSource(data))
     plot.xaxis.axis_label = "device-hours"
     plot.xaxis.ticker.desired_num_ticks = 4
     tips = [("", "@label"), ("device-hours", "@hours"), ("of all", "@share")]
-    _hover(plot, [*tips, ("dollars", "@usd")] if price else tips)
+    hovering(plot, [*tips, ("dollars", "@usd")] if price else tips)
     return plot
 
 

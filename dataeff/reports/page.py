@@ -33,23 +33,23 @@ _BREAKS = re.compile(r"[._/](?=[^._/])")
 _UNITS = re.compile(r"(?<=\d) (?=%|[kMGT]?B\b|[MBT]\b|s\b|min\b|h\b)")
 
 
-def _breakable(text: str, limit: int) -> Markup:
+def breakable(text: str, limit: int) -> Markup:
     """A name on one line, which a narrow column may break after a dot, a slash or an underscore."""
     return Markup(_BREAKS.sub("\\g<0><wbr>", str(escape(one_line(text, limit)))))
 
 
-def _shown(printed: Any) -> Any:
+def printable(printed: Any) -> Any:
     """What the template prints, made visible unless it is markup of ours."""
     return printed if isinstance(printed, Markup) else visible(str(printed))
 
 
-def _tight(text: str) -> str:
+def tight(text: str) -> str:
     """Numbers not parted from their units."""
     return _UNITS.sub("\u00a0", text)
 
 
 _FILTERS: dict[str, Callable[..., Any]] = {
-    "breakable": _breakable,
+    "breakable": breakable,
     "count": count,
     "cpu_hours": cpu_hours,
     "duration": duration,
@@ -58,7 +58,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "line": one_line,
     "share": share,
     "size": size,
-    "tight": _tight,
+    "tight": tight,
     "value": value,
 }
 
@@ -85,11 +85,11 @@ def write_report(directory: Path) -> Path:
 
 def page(shown: Contents) -> str:
     """The report as HTML; equal for equal contents."""
-    scripts = [_library(), (_FOLDER / "page.js").read_text(encoding="utf-8")]
+    scripts = [library(), (_FOLDER / "page.js").read_text(encoding="utf-8")]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
-        finalize=_shown,
+        finalize=printable,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -99,8 +99,8 @@ def page(shown: Contents) -> str:
         shown=shown,
         style=(_FOLDER / "page.css").read_text(encoding="utf-8"),
         scripts=scripts,
-        policy=_policy(scripts),
-        charts=_json_block(_charts(shown)),
+        policy=policy(scripts),
+        charts=json_block(_charts(shown)),
     )
 
 
@@ -119,13 +119,13 @@ def _charts(shown: Contents) -> dict[str, Any]:
     return {name: plots.chart(figure) for name, figure in figures.items()}
 
 
-def _library() -> str:
+def library() -> str:
     """BokehJS, only what the charts use."""
     sources: list[str] = Resources(mode="inline", components=["bokeh"], log_level="error").js_raw
     return "\n".join(sources).replace("</script", "<\\/script").replace("\r\n", "\n")
 
 
-def _policy(scripts: list[str]) -> str:
+def policy(scripts: list[str]) -> str:
     """A content security policy under which only these scripts run, and nothing is fetched."""
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
@@ -135,6 +135,6 @@ def _policy(scripts: list[str]) -> str:
     )
 
 
-def _json_block(content: Mapping[str, Any]) -> str:
+def json_block(content: Mapping[str, Any]) -> str:
     """JSON that can stand inside a script element, whatever its strings hold."""
     return json.dumps(content, allow_nan=True, separators=(",", ":")).translate(_SCRIPT_ESCAPES)

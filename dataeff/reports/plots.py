@@ -21,7 +21,7 @@ from dataeff.reports.visible import one_line
 INK, MUTED, GRID, KEPT, FILTERED, DUPLICATE, ALL, LIMIT = (f"#0000f{digit}" for digit in range(1, 9))
 """Placeholders; page.js knows them by the same numbers."""
 _LABEL_CHARACTERS = 24
-_ROW_PX = 26
+ROW_PX = 26
 _NUMBERED = re.compile(r"p\d+")
 _MATHEMATICS = re.compile(r"\$(?=\$)|\\(?=[(\[])")
 _NO_SPACE = "\u200b"
@@ -40,7 +40,7 @@ def chart(plot: Any) -> dict[str, Any]:
                 else renamed(entry)
                 for key, entry in node.items()
             }
-        return [renamed(entry) for entry in node] if isinstance(node, list) else node
+        return [renamed(entry) for entry in node] if isinstance(node, (list, tuple)) else node
 
     found: dict[str, Any] = json.loads(json.dumps(renamed(item)))
     return found
@@ -55,7 +55,7 @@ def reasons(whole: Fate, left: Sequence[tuple[str, Amount]]) -> Any:
         steps.append((reason, remaining, remaining - amount.documents, colour))
         remaining -= amount.documents
     steps.append(("kept", remaining, 0, KEPT))
-    labels = _labels(_short([name for name, *_ in steps]))
+    labels = axis_labels(_short([name for name, *_ in steps]))
     data = {
         "label": labels,
         "reason": [one_line(name, 80) for name, *_ in steps],
@@ -65,18 +65,18 @@ def reasons(whole: Fate, left: Sequence[tuple[str, Amount]]) -> Any:
         "documents": [count(high - low) for _, high, low, _ in steps],
         "share": [share(high - low, whole.read.documents) for _, high, low, _ in steps],
     }
-    plot = _figure(y_range=labels[::-1], height=_ROW_PX * len(steps) + 50, x_range=(0, max(1, whole.read.documents)))
+    plot = drawing(y_range=labels[::-1], height=ROW_PX * len(steps) + 50, x_range=(0, max(1, whole.read.documents)))
     plot.hbar(y="label", left="left", right="right", height=0.72, color="colour", source=ColumnDataSource(data))
     plot.xaxis.formatter = NumeralTickFormatter(format="0.[0]a")
     plot.xaxis.ticker.desired_num_ticks = 4
-    _hover(plot, [("", "@reason"), ("documents", "@documents"), ("of all read", "@share")])
+    hovering(plot, [("", "@reason"), ("documents", "@documents"), ("of all read", "@share")])
     return plot
 
 
 def outcomes(parts: Sequence[Fate]) -> Any:
     """Share of each source's documents that was kept, filtered out, and removed as duplicate."""
-    labels = _labels([fate.source for fate in parts])
-    plot = _figure(y_range=labels[::-1], height=_ROW_PX * len(parts) + 50, x_range=(0, 1))
+    labels = axis_labels([fate.source for fate in parts])
+    plot = drawing(y_range=labels[::-1], height=ROW_PX * len(parts) + 50, x_range=(0, 1))
     start = np.zeros(len(parts))
     for name, colour, numbers in (
         ("kept", KEPT, [fate.kept.documents for fate in parts]),
@@ -99,7 +99,7 @@ def outcomes(parts: Sequence[Fate]) -> Any:
         start = start + shares
     plot.xaxis.formatter = NumeralTickFormatter(format="0 %")
     plot.xaxis.ticker = FixedTicker(ticks=[0, 0.5, 1])
-    _hover(plot, [("", "@label"), ("@what", "@documents (@share)")])
+    hovering(plot, [("", "@label"), ("@what", "@documents (@share)")])
     return plot
 
 
@@ -107,7 +107,7 @@ def distribution(shown: Distribution) -> Any:
     """All documents and kept ones by value of a signal, with what does not pass shaded."""
     edges = shown.edges
     most = max(2.0, float(shown.all_documents.max()))
-    plot = _figure(
+    plot = drawing(
         height=280,
         x_axis_type="log" if shown.logarithmic else "linear",
         y_axis_type="log",
@@ -136,13 +136,13 @@ def distribution(shown: Distribution) -> Any:
     plot.yaxis.formatter = NumeralTickFormatter(format="0a")
     if shown.logarithmic:
         plot.xaxis.formatter = NumeralTickFormatter(format="0.[00]a")
-    _hover(plot, [("value", "@range"), ("read", "@num_all"), ("kept", "@num_kept")], renderers=[bars])
+    hovering(plot, [("value", "@range"), ("read", "@num_all"), ("kept", "@num_kept")], renderers=[bars])
     return plot
 
 
 def overlap(counts: Mapping[tuple[str, str], int], names: Sequence[str]) -> Any:
     """Documents removed, by their source (rows) and that of the kept document that decided (columns)."""
-    labels = dict(zip(names, _labels(names, 18), strict=True))
+    labels = dict(zip(names, axis_labels(names, 18), strict=True))
     most = max(counts.values(), default=1)
     cells = [(removed, kept, counts.get((removed, kept), 0)) for removed in names for kept in names]
     data = {
@@ -153,7 +153,7 @@ def overlap(counts: Mapping[tuple[str, str], int], names: Sequence[str]) -> Any:
         "text": [count(number) if number else "" for *_, number in cells],
     }
     ordered = list(labels.values())
-    plot = _figure(x_range=ordered, y_range=ordered[::-1], height=max(180, 30 * len(names) + 130))
+    plot = drawing(x_range=ordered, y_range=ordered[::-1], height=max(180, 30 * len(names) + 130))
     source = ColumnDataSource(data)
     cell = plot.rect(
         x="kept",
@@ -180,13 +180,13 @@ def overlap(counts: Mapping[tuple[str, str], int], names: Sequence[str]) -> Any:
     plot.xaxis.major_label_orientation = 0.9 if len(names) > 3 else 0
     plot.xaxis.axis_label, plot.yaxis.axis_label = "kept in", "removed from"
     plot.grid.grid_line_color = None
-    _hover(plot, [("removed from", "@removed"), ("kept in", "@kept"), ("documents", "@documents")], renderers=[cell])
+    hovering(plot, [("removed from", "@removed"), ("kept in", "@kept"), ("documents", "@documents")], renderers=[cell])
     return plot
 
 
 def mixture(mixed: Sequence[Mixed], unit: str) -> Any:
     """Realised share as a bar, wanted share as a mark."""
-    labels = _labels([entry.source for entry in mixed])
+    labels = axis_labels([entry.source for entry in mixed])
     wanted, realised = [entry.target_share for entry in mixed], [entry.realised_share for entry in mixed]
     data = {
         "label": labels,
@@ -198,7 +198,7 @@ def mixture(mixed: Sequence[Mixed], unit: str) -> Any:
         "used": [f"{count(entry.used)} {unit}" if unit == "tokens" else size(entry.used) for entry in mixed],
     }
     most = max([0.01, *wanted, *realised])
-    plot = _figure(y_range=labels[::-1], height=_ROW_PX * len(mixed) + 50, x_range=(0, most * 1.05))
+    plot = drawing(y_range=labels[::-1], height=ROW_PX * len(mixed) + 50, x_range=(0, most * 1.05))
     source = ColumnDataSource(data)
     bars = plot.hbar(y="label", right="realised", height=0.6, color=KEPT, source=source)
     plot.scatter(
@@ -207,11 +207,12 @@ def mixture(mixed: Sequence[Mixed], unit: str) -> Any:
     plot.xaxis.formatter = NumeralTickFormatter(format="0.[0] %")
     plot.xaxis.ticker.desired_num_ticks = 4
     tips = [("", "@label"), ("wanted", "@wanted_text"), ("realised", "@realised_text"), ("epochs", "@epochs")]
-    _hover(plot, [*tips, ("used", "@used")], renderers=[bars])
+    hovering(plot, [*tips, ("used", "@used")], renderers=[bars])
     return plot
 
 
-def _figure(**options: Any) -> Any:
+def drawing(**options: Any) -> Any:
+    """An empty figure in the style of all others."""
     plot = figure(sizing_mode="stretch_width", toolbar_location=None, tools="", output_backend="canvas", **options)
     plot.background_fill_color = plot.border_fill_color = None
     plot.outline_line_color = None
@@ -229,7 +230,7 @@ def _figure(**options: Any) -> Any:
     return plot
 
 
-def _hover(plot: Any, tips: list[tuple[str, str]], renderers: Sequence[Any] = ()) -> None:
+def hovering(plot: Any, tips: list[tuple[str, str]], renderers: Sequence[Any] = ()) -> None:
     """Tell what is under the pointer; Bokeh escapes what it puts in place of `@column`."""
     rows = [f'<span style="color:#646b75">{name}</span> {told}' if name else f"<b>{told}</b>" for name, told in tips]
     shown = f'<div class="tip" style="font:13px/1.5 system-ui,sans-serif;color:#1c2024">{"<br>".join(rows)}</div>'
@@ -243,7 +244,7 @@ def _short(rules: Sequence[str]) -> list[str]:
     return [signal if signals.count(signal) == 1 else rule for signal, rule in zip(signals, rules, strict=True)]
 
 
-def _labels(names: Sequence[str], limit: int = _LABEL_CHARACTERS) -> list[str]:
+def axis_labels(names: Sequence[str], limit: int = _LABEL_CHARACTERS) -> list[str]:
     """Short, visible and distinct; what Bokeh would take for mathematics, and load a typesetter for, is broken up."""
     found: list[str] = []
     for name in names:
