@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,10 +12,12 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from dataeff.errors import PlanError
+from dataeff.train.parametrisation import Multipliers, Ratios, Rules, is_hidden, multipliers
 
 IGNORED = -100
 """Target of a position that no loss is taken at."""
 _ROTARY_BASE = 10_000.0
+_INIT_STD = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,21 @@ class ModelSettings:
     """Let a token attend to its own document only, and count positions from that document's start."""
     recompute: bool = False
     """Activation checkpointing: keep only what enters a block, compute the rest again in the backward pass."""
+    parametrisation: Literal["standard", "mup"] = "standard"
+    """How initialisation, optimizer and outputs follow the size; see `dataeff.train.parametrisation`. When width grows
+    from `base_width`, let `heads` grow with it, so that the head width stays what it was."""
+    base_width: int = 0
+    """For mup: the width that the hyper-parameters were tuned at; 0 for `width` itself, which scales nothing."""
+    base_layers: int = 0
+    """For mup: the layers that they were tuned at; 0 for no scaling with depth."""
+    base_head_width: int = 0
+    """For mup where the head width grows too: the one that they were tuned at; 0 for that of this model."""
+    depth_alpha: float = 1.0
+    """For `base_layers`: with which power of depth a layer's part in the residual stream shrinks; 1 is CompleteP."""
+    input_scale: float = 1.0
+    """Of the embeddings; tuned at the base size."""
+    output_scale: float = 1.0
+    """Of the logits; tuned at the base size."""
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "sequence_length", "width", "layers", "heads"):
@@ -42,14 +60,39 @@ class ModelSettings:
                 raise PlanError.out_of_range(self, name, "1 or more")
         if self.width % self.heads or (self.width // self.heads) % 2:
             raise PlanError.out_of_range(self, "width", f"an even multiple of heads = {self.heads}")
-        for name, known in (("norm", "rms layer"), ("positions", "rotary learned"), ("mlp", "gelu swiglu")):
+        for name, known in (
+            ("norm", "rms layer"),
+            ("positions", "rotary learned"),
+            ("mlp", "gelu swiglu"),
+            ("parametrisation", "standard mup"),
+        ):
             if getattr(self, name) not in known.split():
                 raise PlanError.out_of_range(self, name, " or ".join(known.split()))
+        for name in ("base_width", "base_layers", "base_head_width"):
+            if getattr(self, name) < 0:
+                raise PlanError.out_of_range(self, name, "0 or more")
+            if getattr(self, name) and self.parametrisation == "standard":
+                raise PlanError.out_of_range(self, name, "0 unless parametrisation is 'mup': nothing else scales")
+        if not 0.5 <= self.depth_alpha <= 1:
+            raise PlanError.out_of_range(self, "depth_alpha", "in [0.5, 1]")
+        for name in ("input_scale", "output_scale"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise PlanError.out_of_range(self, name, "a finite number above 0")
 
     @property
     def head_width(self) -> int:
         """Of one attention head."""
         return self.width // self.heads
+
+    @property
+    def ratios(self) -> Ratios:
+        """To the base size."""
+        return Ratios(
+            width=self.width / (self.base_width or self.width),
+            head_width=self.head_width / (self.base_head_width or self.head_width),
+            layers=self.layers / (self.base_layers or self.layers),
+            depth_alpha=self.depth_alpha,
+        )
 
 
 class GPT(nn.Module):
@@ -57,24 +100,30 @@ class GPT(nn.Module):
 
     Args:
         settings: Its shape.
+        rules: How it scales from its base size; others than these are for tests that must fail.
     """
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: ModelSettings, rules: Rules | None = None) -> None:
         super().__init__()
         self.settings = settings
+        self.multipliers = multipliers(settings.ratios, rules or Rules())
         self.embedding = nn.Embedding(settings.vocab_size, settings.width)
         self.positions = (
             nn.Embedding(settings.sequence_length, settings.width) if settings.positions == "learned" else None
         )
-        blocks = [Block(settings) for _ in range(settings.layers)]
+        blocks = [Block(settings, self.multipliers) for _ in range(settings.layers)]
         self.blocks = nn.ModuleList(blocks)
         self.norm = _norm(settings)
         self.head = nn.Linear(settings.width, settings.vocab_size, bias=False)
-        self.apply(_initialise)
+        hidden_std = _INIT_STD * self.multipliers.hidden_init
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=hidden_std if is_hidden(name) else _INIT_STD)
         for block in blocks:
-            # Each layer adds twice to the residual stream; GPT-2's scaling keeps its variance.
+            # Each layer adds twice to the residual stream; GPT-2's scaling keeps its variance. What depth beyond the
+            # base needs, the residual multiplier does.
             for layer in (block.attention.out, block.mlp.out):
-                nn.init.normal_(layer.weight, std=0.02 / (2 * settings.layers) ** 0.5)
+                nn.init.normal_(layer.weight, std=hidden_std / (2 * (settings.base_layers or settings.layers)) ** 0.5)
         if settings.tied_embeddings:
             self.head.weight = self.embedding.weight
 
@@ -94,36 +143,39 @@ class GPT(nn.Module):
         hidden = self.embedding(tokens)
         if self.positions is not None:
             hidden = hidden + self.positions(places)
+        hidden = scaled(hidden, self.settings.input_scale)
         angles = None if self.positions is not None else _angles(places, self.settings.head_width)
         for block in self.blocks:
             if self.settings.recompute and self.training:
                 hidden = checkpoint(block, hidden, angles, mask, use_reentrant=False)
             else:
                 hidden = block(hidden, angles, mask)
-        logits: Tensor = self.head(self.norm(hidden))
+        logits: Tensor = self.head(scaled(self.norm(hidden), self.settings.output_scale * self.multipliers.readout))
         return logits
 
 
 class Block(nn.Module):
     """Attention, then an MLP, each added to what it read."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: ModelSettings, by: Multipliers) -> None:
         super().__init__()
         self.attention_norm, self.mlp_norm = _norm(settings), _norm(settings)
-        self.attention, self.mlp = Attention(settings), MLP(settings)
+        self.attention, self.mlp = Attention(settings, by.attention), MLP(settings)
+        self.residual = by.residual
 
     def forward(self, hidden: Tensor, angles: Tensor | None, mask: Tensor | None) -> Tensor:
         """Same shape as `hidden`, (rows, tokens, width)."""
-        hidden = hidden + self.attention(self.attention_norm(hidden), angles, mask)
-        out: Tensor = hidden + self.mlp(self.mlp_norm(hidden))
+        hidden = hidden + scaled(self.attention(self.attention_norm(hidden), angles, mask), self.residual)
+        out: Tensor = hidden + scaled(self.mlp(self.mlp_norm(hidden)), self.residual)
         return out
 
 
 class Attention(nn.Module):
     """Causal self-attention by `scaled_dot_product_attention`."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: ModelSettings, multiplier: float) -> None:
         super().__init__()
+        self.scale = multiplier / math.sqrt(settings.head_width)
         self.heads = settings.heads
         self.qkv = nn.Linear(settings.width, 3 * settings.width, bias=False)
         self.out = nn.Linear(settings.width, settings.width, bias=False)
@@ -134,7 +186,9 @@ class Attention(nn.Module):
         query, key, value = self.qkv(hidden).view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         if angles is not None:
             query, key = rotated(query, angles), rotated(key, angles)
-        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None)
+        mixed = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, is_causal=mask is None, scale=self.scale
+        )
         out: Tensor = self.out(mixed.transpose(1, 2).reshape(rows, length, width))
         return out
 
@@ -214,6 +268,11 @@ def flops_per_token(model: GPT) -> float:
     return 6.0 * num_parameters(model, embeddings=False) + attention
 
 
+def scaled(hidden: Tensor, by: float) -> Tensor:
+    """`hidden` times `by`; itself where that is 1, which costs nothing."""
+    return hidden if by == 1.0 else hidden * by
+
+
 def rotated(vectors: Tensor, angles: Tensor) -> Tensor:
     """Rotary positions (Su et al. 2021): pairs (i, i + half) turned by their angles.
 
@@ -233,8 +292,3 @@ def _angles(places: Tensor, head_width: int) -> Tensor:
 
 def _norm(settings: ModelSettings) -> nn.Module:
     return nn.RMSNorm(settings.width) if settings.norm == "rms" else nn.LayerNorm(settings.width)
-
-
-def _initialise(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)
