@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from dataeff.errors import PlanError
 from dataeff.mixers import Mixer
@@ -19,13 +18,7 @@ from dataeff.stages.mix import Mix
 from dataeff.stages.read import Read
 from dataeff.stages.shard import Shard
 from dataeff.stages.tokenize import Tokenize
-from dataeff.tokenizers import Tokenizer
-from dataeff.tokenizers.trained_bpe import TrainedBpe
-
-
-def _default_tokenizer() -> Tokenizer:
-    tokenizer: Any = TrainedBpe(vocab_size=2048)
-    return tokenizer  # type: ignore[no-any-return]
+from dataeff.tokenizers import Tokenizer, TrainedBpe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +78,7 @@ class Comparison:
     """Training tokens of a whole trial; rounded up to whole steps."""
     batch_rows: int = 16
     sequence_length: int = 256
-    tokenizer: Tokenizer = field(default_factory=_default_tokenizer)
+    tokenizer: Tokenizer = field(default_factory=lambda: TrainedBpe(vocab_size=2048))
     """Trained, if it is trained, on the baseline's corpus."""
     learning_rate: float = 3e-3
     warmup_share: float = 0.05

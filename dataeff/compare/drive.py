@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from dataeff.compare.journal import FILE, Entry, Journal, Phase
 from dataeff.compare.trials import Plan, Runner, Task, directory
 from dataeff.efficiency.crossing import MIN_BASELINES, choose_target
 from dataeff.errors import MeasurementError, PlanError, StorageError
-from dataeff.mixers import Mixer
 from dataeff.screeners import Contest, Job, Standing
 from dataeff.stages.tasks import Context
 
@@ -76,8 +76,8 @@ def open_compared(out: Path) -> tuple[dict[str, Any], Journal]:
     return plan, Journal(out / FILE, plan["fingerprint"])
 
 
-def contest_of(plan: Mapping[str, Any]) -> Contest:
-    """What the screener decides."""
+def contest_of(plan: Mapping[str, Any], baseline_losses: Sequence[float] = ()) -> Contest:
+    """What the screener decides; how much seeds matter is taken from the baseline's, which are trained first."""
     return Contest(
         candidates=tuple(plan["candidates"]),
         baseline=plan["baseline"],
@@ -85,6 +85,7 @@ def contest_of(plan: Mapping[str, Any]) -> Contest:
         budget_tokens=plan["budget_tokens"],
         sizes=tuple(plan["proxies"]),
         size_costs={name: proxy["cost"] for name, proxy in plan["proxies"].items()},
+        sigma=statistics.stdev(baseline_losses) if len(baseline_losses) > 1 else None,
     )
 
 
@@ -117,7 +118,8 @@ class _Drive:
 
     def screen(self, runner: Runner) -> list[Standing]:
         """Do what the screener asks for until it asks for nothing."""
-        contest, screener = contest_of(self._plan), self._comparison.screener
+        losses = [entry.loss for entry in self._journal.of("baseline") if entry.loss is not None]
+        contest, screener = contest_of(self._plan, losses), self._comparison.screener
         while True:
             results = [entry.result for entry in self._journal.of("screen")]
             wanted = screener.next_jobs(contest, results, runner.running) if runner.free else []
@@ -241,7 +243,7 @@ def _plan(comparison: Comparison, prepared: Prepared) -> dict[str, Any]:
         weights = candidate.mixer.weights(supply, horizon)
         candidates[name] = {
             "corpus": candidate.corpus,
-            "mixer": _described(candidate.mixer),
+            "mixer": manifest.canonical(candidate.mixer),
             "weights": weights,
             "epochs": {source: weights[source] * horizon / supply[source] for source in supply},
         }
@@ -262,7 +264,7 @@ def _plan(comparison: Comparison, prepared: Prepared) -> dict[str, Any]:
         "overlap": prepared.overlap,
         "supply": prepared.tokens,
         "proxies": {name: {**asdict(proxy), "cost": proxy.cost} for name, proxy in comparison.proxies.items()},
-        "screener": _described(comparison.screener),
+        "screener": manifest.canonical(comparison.screener),
         "budget_tokens": comparison.budget_tokens,
         "step_tokens": comparison.step_tokens,
         "sequence_length": comparison.sequence_length,
@@ -278,11 +280,6 @@ def _plan(comparison: Comparison, prepared: Prepared) -> dict[str, Any]:
         "project": comparison.project,
     }
     return {**content, "fingerprint": manifest.fingerprint(manifest.canonical(content), prepared.digest)}
-
-
-def _described(component: Mixer | Any) -> Any:
-    """A mixer or screener as the plan writes it down."""
-    return manifest.canonical(component)
 
 
 def _claim(out: Path) -> None:
