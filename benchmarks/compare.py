@@ -1,6 +1,6 @@
 """Does screening find the best mixture for a quarter of the training? The full grid, three seeds, is the truth.
 
-Thirteen mixtures of six sources, deduplicated, and the raw text: every one is trained with every seed, read at 27
+Fifteen mixtures of six sources, deduplicated, and the raw text: every one is trained with every seed, read at 27
 points, and the two best go on to fresh seeds and annealed runs. A screener is then given the grid's readings instead of
 training: at a constant learning rate a trial that is paused at a rung has there exactly what the whole trial read, so
 what it would choose and spend is known without doing it again. Trials are kept, and a run that was stopped goes on.
@@ -51,6 +51,8 @@ def comparison() -> Comparison:
         "even": Temperature(temperature=math.inf),
         "unimax": Unimax(max_epochs=1.0),
         **doubled,
+        "more stacks and chat": Explicit(shares={each: 1.0 + (each in ("stacks", "ubuntu_irc")) for each in SOURCES}),
+        "no manuals": Explicit(shares={each: 1.0 for each in SOURCES if each not in ("manpages", "debian_handbook")}),
         "no chat": Explicit(shares={name: 1.0 for name in SOURCES if name != "ubuntu_irc"}),
         "prose": Explicit(shares={"debian_handbook": 1.0, "python_doc": 1.0, "manpages": 1.0}),
     }
@@ -62,13 +64,15 @@ def comparison() -> Comparison:
         },
         baseline="raw",
         proxies={"full": Proxy(width=64, layers=2, heads=2)},
-        tokens=162 * 16 * 128,
+        tokens=405 * 16 * 128,
         batch_rows=16,
         sequence_length=128,
         tokenizer=TrainedBpe(vocab_size=1024, sample_bytes=8_000_000),
         # Most of what is held out of the other two also stands in other versions of it: it would prove nothing.
         domains=dict.fromkeys(DOMAINS, 1.0),
         screener=FullGrid(),
+        learning_rate=2e-3,
+        warmup_share=0.1,
         seeds=SEEDS,
         fresh_seeds=SEEDS,
         validation_rows=24,

@@ -1,9 +1,10 @@
 """Does a learning rate that is best for a narrow model stay best for a wide one, and would broken rules be noticed?
 
 Two tests of muP. The sweep: loss on held-out text by learning rate at three widths, with muP and without. The widest is
-the base, where both are the same model: an initial deviation of 0.02 suits it, and is too small for a base of 32, from
-which wider models with tied embeddings learn worse. The coordinate check: activations and their changes over widths,
-with the right rules and with one broken at a time. Models have two layers; those of the sweep read bytes of real text.
+the base, where both are the same model. With the narrowest as base and tied embeddings, the best rate does not move
+either, but at two and four times that rate wider models are worse, so whether they are better is a figure here. The
+coordinate check: activations and their changes over widths, with the right rules and with one broken at a time. Models
+have two layers; those of the sweep read bytes of real text.
 """
 
 from __future__ import annotations
