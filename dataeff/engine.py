@@ -58,6 +58,7 @@ class Engine:
         dask.config.set(_QUIET)
         for name in ("distributed", "distributed.worker", "distributed.nanny", "distributed.scheduler"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
+        logging.getLogger("tornado.application").addFilter(_is_news)
         self._stack = contextlib.ExitStack()
         if address is None:
             cluster = self._stack.enter_context(
@@ -142,6 +143,15 @@ class Engine:
 def _call(pickled: bytes) -> Any:
     function, item = pickle.loads(pickled)
     return function(item)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a log line of Dask's event loop says anything.
+
+    Interrupted while a call to the scheduler begins, distributed 2026.8 cancels what is not there yet and logs the
+    NameError that this gives; whoever pressed Ctrl-C is told what became of the run by ourselves.
+    """
+    return not (record.exc_info and isinstance(record.exc_info[1], NameError))
 
 
 def num_cores() -> int:

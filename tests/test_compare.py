@@ -26,7 +26,7 @@ from dataeff.compare.outcome import outcome
 from dataeff.compare.trials import Plan, Task, directory, do, readings
 from dataeff.efficiency.crossing import choose_target
 from dataeff.engine import Engine
-from dataeff.errors import FormatError, PlanError, StorageError
+from dataeff.errors import FormatError, InputError, PlanError, StorageError
 from dataeff.filters import HeldOut
 from dataeff.ledger import read_ledger
 from dataeff.loader.validation import read_validation
@@ -185,6 +185,12 @@ def test_another_comparison_in_the_same_directory_is_refused(finished, corpus, t
         run(comparison(corpus), other)
 
 
+def test_input_that_is_not_there_leaves_no_directory(tmp_path):
+    with pytest.raises(InputError, match="cannot be looked at"):
+        run(comparison(tmp_path / "absent"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_held_out_documents_are_in_no_corpus(corpus, tmp_path):
     texts = {row["text"] for row in making.rows(90, seed=1, source="web")}
     kept, held = (HeldOut(share=0.1, keep=side) for side in ("training", "validation"))
@@ -318,9 +324,11 @@ def test_the_table_says_what_to_do_and_every_figure_in_it_can_be_traced(finished
     traced = shown("compare", "--out", str(finished), "--explain", "even", "--price", "2.5")
     assert "trials/full/even/seed-0: loss" in traced
     assert "mixer: {'class': 'Temperature', 'temperature': 'inf'}" in traced
-    found = outcome(finished)
-    row = next(row for row in found.rows if row.candidate == "even")
-    for crossing in row.constant.crossings:
+    best = next(row for row in outcome(finished).rows[1:] if row.annealed)
+    traced = shown("compare", "--out", str(finished), "--explain", best.candidate, "--price", "2.5")
+    assert best.annealed.described.words in traced
+    assert "(fresh seeds)" in traced
+    for crossing in (*best.constant.crossings, *best.annealed.crossings):
         assert f"of {crossing.budget_tokens:,.0f} trained" in traced
     unknown = CliRunner().invoke(app, ["compare", "--out", str(finished), "--explain", "absent"])
     assert isinstance(unknown.exception, PlanError)

@@ -27,6 +27,7 @@ from dataeff.efficiency.intervals import describe, ratio, verdict
 from dataeff.efficiency.samples import Sample
 from dataeff.errors import FormatError, PlanError, StorageError
 from dataeff.ledger import Ledger, Tags
+from dataeff.mixture_fit import read_runs
 from dataeff.prices import stated
 
 BUDGET = 4000
@@ -45,6 +46,7 @@ def plan(**changes: Any) -> dict[str, Any]:
         "baseline": "raw",
         "candidates": {name: {"corpus": CORPORA[name], "weights": WEIGHTS[name]} for name in WEIGHTS},
         "domains": {"books": 0.5, "web": 0.5},
+        "supply": {corpus: {"books": 10_000, "web": 20_000} for corpus in sorted(set(CORPORA.values()))},
         "proxies": {"small": {"width": 32, "cost": 1.0}, "full": {"width": 64, "cost": 4.0}},
         "screener": {"class": "FullGrid"},
         "budget_tokens": BUDGET,
@@ -226,7 +228,7 @@ def test_a_trial_ends_in_one_of_four_ways(found: Outcome, number: int, state: st
 def test_parquet_files_hold_the_tables(found: Outcome, tmp_path: Path):
     paths = write_tables(found, tmp_path / "tables", stated(2.0))
     assert {path.name for path in paths} == {
-        f"{name}.{kind}" for name in ("candidates", "curves") for kind in ("csv", "parquet")
+        f"{name}.{kind}" for name in ("candidates", "curves", "runs-all") for kind in ("csv", "parquet")
     }
     assert sorted(paths) == sorted((tmp_path / "tables").iterdir())
     assert pq.read_table(tmp_path / "tables" / "candidates.parquet").equals(candidates_table(found, stated(2.0)))
@@ -405,3 +407,18 @@ def test_without_optuna_the_extra_is_named(found: Outcome, tmp_path: Path, monke
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(PlanError, match=r"dataeff\[optuna\]"):
         export_study(found, str(tmp_path / "study.log"))
+
+
+def test_whole_trials_of_a_corpus_are_what_the_mixer_regression_learns_from(found: Outcome, tmp_path: Path):
+    write_tables(found, tmp_path / "tables", None)
+    runs = read_runs(tmp_path / "tables" / "runs-all.parquet")
+    whole = [
+        trial
+        for trial in found.trials
+        if CORPORA[trial.candidate] == "all" and trial.size == "full" and BUDGET in trial.losses and not trial.annealed
+    ]
+    kept = [trial for trial in whole if not trial.failure]
+    assert runs.sources == runs.domains == ("books", "web")
+    assert len(runs.losses) == len(kept) > 0
+    assert runs.weights[0].tolist() == [WEIGHTS[kept[0].candidate]["books"], WEIGHTS[kept[0].candidate]["web"]]
+    assert runs.losses[0].tolist() == [kept[0].losses[BUDGET][name] for name in ("books", "web")]

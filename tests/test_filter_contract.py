@@ -93,7 +93,14 @@ def test_only_the_fields_that_it_names_change_what_is_measured(name):
     expected = measured(rule, rows)
     for field in sorted(fields - set(type(rule).measured_by)):
         value = getattr(rule, field)
-        for other in (tuple(part / 2 for part in value) if isinstance(value, tuple) else value / 2, 0, value):
+        others = [0, value]
+        if isinstance(value, tuple):
+            others.append(tuple(part / 2 for part in value))
+        elif not isinstance(value, str):
+            others.append(value / 2)
+        else:
+            others += ["training", "validation"]
+        for other in others:
             try:
                 changed = dataclasses.replace(rule, **{field: other})
             except (PlanError, TypeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ from dataeff.compare.corpora import Prepared, prepare
 from dataeff.compare.journal import FILE, Entry, Journal, Phase
 from dataeff.compare.trials import Plan, Runner, Task, directory
 from dataeff.efficiency.crossing import MIN_BASELINES, choose_target
-from dataeff.errors import MeasurementError, PlanError, StorageError
+from dataeff.errors import DataeffError, MeasurementError, PlanError, StorageError
 from dataeff.screeners import Contest, Job, Standing
 from dataeff.stages.tasks import Context
 
@@ -52,7 +53,13 @@ def compare(
         DataeffError: See `dataeff.errors`; all finished trials stay, and the same call goes on from them.
     """
     _claim(context.out)
-    prepared = prepare(comparison, context)
+    try:
+        prepared = prepare(comparison, context)
+    except DataeffError:
+        # Corpora that were made stay; a directory without a single file is not worth keeping.
+        if not any(path.is_file() for path in context.out.rglob("*")):
+            shutil.rmtree(context.out)
+        raise
     plan = _plan(comparison, prepared)
     journal = Journal(context.out / FILE, plan["fingerprint"])
     manifest.write(context.out / PLAN_FILE, plan)

@@ -19,6 +19,7 @@ from dataeff.compare.mlflow_tracking import track_comparison
 from dataeff.compare.optuna_study import export_study
 from dataeff.compare.outcome import Outcome, Read, Row, device_hours_to, outcome, usd
 from dataeff.compare.tables import write_tables
+from dataeff.compare.trials import aggregate
 from dataeff.efficiency.dollars import Carried, Interval, RealRun, carried
 from dataeff.efficiency.mfu import peak
 from dataeff.errors import MeasurementError, PlanError
@@ -137,7 +138,8 @@ def _cells(found: Outcome, row: Row, priced: Priced) -> list[str]:
     name = one_line(row.candidate, _NAME_CHARACTERS)
     if read is None:
         blanks = [""] * (3 + bool(priced.device))
-        return [name, "–", *blanks, f"failed: {row.num_failed} of its runs diverged" if row.num_failed else "not run"]
+        failed = f"failed: {row.num_failed} of its runs diverged" if row.num_failed else ""
+        return [name, "–", *blanks, row.why if row.state == "stopped" else failed or "not run"]
     described = read.described
     hours = device_hours_to(described.mean_tokens, found)
     marked = "*" if row.annealed is None and found.baseline.annealed else ""
@@ -289,11 +291,10 @@ def _explained(found: Outcome, row: Row, priced: Priced) -> list[str]:
     lines.append("runs:")
     for trial in found.trials:
         if trial.candidate == row.candidate:
-            last = (
-                "no reading"
-                if trial.curve is None
-                else f"loss {trial.curve.losses[-1]:.4f} at {trial.curve.tokens[-1]:,.0f}"
-            )
+            last = "no reading"
+            if trial.losses:
+                end = max(trial.losses)
+                last = f"loss {aggregate(trial.losses[end], plan['domains']):.4f} at {end:,}"
             failed = f"; failed: {trial.failure}" if trial.failure else ""
             lines.append(
                 f"  {trial.folder.relative_to(found.out)}: {last}, {trial.device_ns / 3.6e12:.4g} device-hours{failed}"
