@@ -379,6 +379,8 @@ def test_screening_by_size_starts_small_and_ends_with_the_deciding_model(corpus,
     assert {entry.job.candidate for entry in entries if entry.job.size == "small"} == set(made.candidates)
     assert len({entry.job.candidate for entry in entries if entry.job.size == "full"}) == 2
     judged = outcome(tmp_path / "out")
+    assert list(judged.plan["proxies"]) == ["small", "full"]
+    assert {trial.size for trial in judged.trials if trial.candidate == "raw"} == {"small", "full"}
     assert judged.baseline.constant.verdict == "baseline"
     verdicts = {row.constant.verdict for row in judged.rows[1:] if row.constant}
     assert verdicts <= {"one seed: no interval", "not reached (0 of 1)"}

@@ -80,6 +80,9 @@ def open_compared(out: Path) -> tuple[dict[str, Any], Journal]:
     plan = manifest.read(out / PLAN_FILE)
     if plan is None:
         raise StorageError(f"{out} holds no comparison: give the --out of a `dataeff compare` run")
+    # Names come back sorted; the last proxy decides, and the first candidate of equal ones is preferred.
+    for kind, names in plan["order"].items():
+        plan[kind] = {name: plan[kind][name] for name in names}
     return plan, Journal(out / FILE, plan["fingerprint"])
 
 
@@ -265,6 +268,7 @@ def _plan(comparison: Comparison, prepared: Prepared) -> dict[str, Any]:
     total = sum(wanted.values())
     content: dict[str, Any] = {
         "version": VERSION,
+        "order": {name: list(getattr(comparison, name)) for name in ("candidates", "proxies")},
         "baseline": comparison.baseline,
         "candidates": candidates,
         "domains": {name: weight / total for name, weight in wanted.items()},
