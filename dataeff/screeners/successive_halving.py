@@ -35,7 +35,7 @@ class SuccessiveHalving:
     """Seeds of each candidate below the full budget; who comes to the end gets all."""
     z: float = 1.0
     """Standard deviations of a difference within which two losses count as equal; 0 or more."""
-    max_extra_share: float = 0.5
+    max_extra_share: float = 0.25
     """Most candidates added for the noise, as a share of those that go on by rank; 0 or more."""
 
     def __post_init__(self) -> None:
