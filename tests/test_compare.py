@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -173,6 +174,21 @@ def test_a_killed_comparison_goes_on_and_ends_as_an_undisturbed_one(finished, co
         file.write(b'{"phase":"screen","job":{"cand')
     run(comparison(corpus), out)
     assert results(out) == results(finished)
+
+
+def test_a_worker_that_is_killed_loses_no_trial(finished, corpus, tmp_path):
+    killed: list[int] = []
+
+    def kill_one(entry: Entry) -> None:
+        if not killed and entry.phase == "screen":
+            killed.append(multiprocessing.active_children()[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    made = comparison(corpus)
+    with Engine(threads=2) as engine:
+        compare(made, Context(out=tmp_path / "out", engine=engine, observer=making.Silent(), seed=0), 2, kill_one)
+    assert killed
+    assert results(tmp_path / "out") == results(finished)
 
 
 def test_another_comparison_in_the_same_directory_is_refused(finished, corpus, tmp_path):

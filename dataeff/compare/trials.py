@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import math
 import multiprocessing
@@ -26,6 +28,7 @@ from dataeff.screeners import Job
 FOLDER = "trials"
 _ATTEMPTS = 2
 _LOOK_S = 1.0
+_GRACE_S = 10.0
 _LONGEST = 500
 """Letters kept of a failure."""
 
@@ -91,15 +94,14 @@ class Runner:
         self._pool = self._new_pool()
         self._running: dict[Future[Entry], Task] = {}
         self._lost: Counter[Job] = Counter()
+        self._processes: list[Any] = []
 
     def __enter__(self) -> Runner:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is not None:
-            # They write a checkpoint and end; whoever runs the comparison again goes on from there.
-            for process in list(self._pool._processes.values()):
-                process.terminate()
+            self._end_processes()
         self._pool.shutdown(cancel_futures=True)
 
     @property
@@ -115,6 +117,7 @@ class Runner:
     def start(self, task: Task) -> None:
         """Begin a job."""
         self._running[self._pool.submit(do, task)] = task
+        self._processes = list(self._pool._processes.values())
 
     def finished(self) -> Iterator[Entry]:
         """Wait for a job or more, and what came out of them; nothing where a process died and its jobs go on anew.
@@ -134,6 +137,7 @@ class Runner:
         # Nobody can say whose process it was that died: all go on from their checkpoints.
         lost += self._running.values()
         self._running.clear()
+        self._end_processes()
         self._pool.shutdown(wait=False)
         self._pool = self._new_pool()
         for task in lost:
@@ -150,6 +154,14 @@ class Runner:
             while left and self.free:
                 self.start(left.pop(0))
             yield from self.finished()
+
+    def _end_processes(self) -> None:
+        """Let them write a checkpoint and end; one that is told so between two jobs does not hear it."""
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.join(_GRACE_S)
+            process.kill()
 
     def _new_pool(self) -> ProcessPoolExecutor:
         threads = max(1, num_cores() // self._workers)
@@ -175,6 +187,20 @@ def _end_with(parent: int) -> None:
 
 def do(task: Task) -> Entry:
     """Train a trial as far as its job says; what was done already is only read."""
+    with _alone(task.out):
+        return _do(task)
+
+
+@contextlib.contextmanager
+def _alone(trial: Path) -> Iterator[None]:
+    """Wait until no other process trains the trial: one whose parent was killed takes a moment to notice."""
+    trial.parent.mkdir(parents=True, exist_ok=True)
+    with (trial.parent / f".{trial.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _do(task: Task) -> Entry:
     from dataeff.train.loop import STOPPED, train
     from dataeff.train.settings import TrainSettings
 
