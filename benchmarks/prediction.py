@@ -202,23 +202,17 @@ def _headroom(folder: Path, work: Work) -> dict[str, Any]:
 
 
 def _free_cores() -> float:
-    """What processes on all processors get done together, over what one alone gets done.
-
-    Less than their number where others use the machine, or where two of them are halves of one core.
-    """
+    """Processors that a process for each of them gets: all of them, unless others use the machine."""
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with multiprocessing.get_context("fork").Pool(there) as pool:
-        alone = max(pool.map(_sorted_in, [SPIN_S], chunksize=1))
-        return min(sum(pool.map(_sorted_in, [SPIN_S] * there, chunksize=1)) / alone, float(there))
+        return min(float(sum(pool.map(_spun_share, range(there), chunksize=1))), float(there))
 
 
-def _sorted_in(seconds: float) -> int:
-    numbers = np.random.default_rng(0).random(20_000)
-    began, done = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
-        np.sort(numbers)
-        done += 1
-    return done
+def _spun_share(_: int) -> float:
+    began, began_working = time.perf_counter(), time.process_time()
+    while time.perf_counter() - began < SPIN_S:
+        pass
+    return (time.process_time() - began_working) / (time.perf_counter() - began)
 
 
 def _predicted(model: Model, base: Setting, setting: Setting) -> float:

@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
+from torch.utils.data import DataLoader
 from typer.testing import CliRunner
 
 from dataeff import prices
 from dataeff.__main__ import app
 from dataeff.errors import EmptyError, FormatError, InputError, MeasurementError, PlanError
 from dataeff.prices import find_price, price_of, stated
+from dataeff.profile import Profiler
 from dataeff.profile.diagnosis import diagnose, model_of
 from dataeff.profile.headroom import Headroom
-from dataeff.profile.stalls import MIN_STEPS, block_means, interval, measure
+from dataeff.profile.stalls import MIN_STEPS, block_means, check, interval, measure
 from dataeff.profile.stragglers import stragglers
 from dataeff.reports.diagnosis import as_json
 from dataeff.reports.trace import events, write_trace
@@ -364,3 +367,14 @@ def test_pinning_takes_away_what_copies_cost_and_no_more(tmp_path: Path) -> None
     assert "25.0 % of the time" in found.recommendations[0].evidence
     pinned = diagnose(read_run(loaded(tmp_path / "pinned", clock="cuda", pin_memory=True, **times)), cores=8)
     assert "pinning" not in {prediction.change for prediction in pinned.predictions}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_batches_that_a_headroom_run_keeps_at_its_start_are_no_steps_of_it(tmp_path: Path, num_workers: int) -> None:
+    loader = DataLoader(torch.arange(64), batch_size=4, num_workers=num_workers)  # type: ignore[arg-type]
+    with Profiler(out=tmp_path / "run") as profiler:
+        seen = [batch.tolist() for batch in profiler.watch(Headroom(loader, num_batches=3, length=20))]
+    record = read_run(tmp_path / "run")
+    check(record)
+    assert seen[3] == seen[0]
+    assert record.steps[0].column("samples").to_pylist() == [4] * 20

@@ -282,7 +282,7 @@ def test_halving_keeps_who_is_within_the_noise_of_the_cut_but_no_more_than_allow
 
     assert survivors(SuccessiveHalving(), None) == {"m1", "m2"}
     # One seed: the margin is sigma * sqrt(2) = 0.1414 above 1.02, and half of two is one more.
-    assert survivors(SuccessiveHalving(), 0.1) == {"m1", "m2", "m3"}
+    assert survivors(SuccessiveHalving(max_extra_share=0.5), 0.1) == {"m1", "m2", "m3"}
     assert survivors(SuccessiveHalving(max_extra_share=5.0), 0.1) == {"m1", "m2", "m3", "m4"}
     assert survivors(SuccessiveHalving(max_extra_share=5.0, z=0.5), 0.1) == {"m1", "m2"}
     assert survivors(SuccessiveHalving(max_extra_share=5.0, z=10.0), 0.1) == {"m1", "m2", "m3", "m4", "m5", "m6"}

@@ -216,9 +216,18 @@ class Profiler:
         begun = Pass(self._passes, facts)
         clock, cpu = self._clock, self._clock.cpu_ns()
         mark, start = clock.mark(), clock.now_ns()
-        iterator = iterate()
+        iterator = self._apart(iterate)
         begun.span = Span(start, clock.now_ns(), mark, None), clock.cpu_ns() - cpu
         return iterator, begun
+
+    def _apart(self, iterate: Callable[[], Any]) -> Any:
+        """Make an iterator; batches that it takes of another loader meanwhile are part of that, as `Headroom`'s are."""
+        thread = self._timeline.thread(get_ident())
+        inside, thread.inside = thread.inside, True
+        try:
+            return iterate()
+        finally:
+            thread.inside = inside
 
     def take(self, source: Pass, fetch: Callable[[], Batch], *, watched: bool = False) -> Batch:
         """Fetch a batch, timed if this is the thread's outermost `next()`."""
