@@ -67,7 +67,7 @@ class Torch:
         import torch
         from torch.utils.data import DataLoader, Dataset
 
-        class Rows(Dataset):  # type: ignore[type-arg]
+        class Rows(Dataset):
             def __init__(self) -> None:
                 self.rows = np.load(rows, mmap_mode="r+")
 
@@ -141,7 +141,7 @@ class Mosaicml:
         # import beside a torch without CUDA.
         for name in ("", ".transforms", ".transforms.functional", ".datasets"):
             module = types.ModuleType(f"torchvision{name}")
-            module.__getattr__ = _stand_in  # type: ignore[method-assign]
+            module.__getattr__ = _stand_in
             sys.modules[module.__name__] = module
         from streaming import MDSWriter, StreamingDataset
         from torch.utils.data import DataLoader

@@ -47,14 +47,14 @@ def ours() -> Callable[[list[str]], Any]:
         arrays[id(texts)] = text_views(pa.array(texts, pa.large_string()))
 
     sketch(*text_views(pa.array(["to compile, é"], pa.large_string())), a=a, b=b)
-    signatures.prepare = prepare  # type: ignore[attr-defined]
-    signatures.equal = lambda found, i, j: float(np.mean(found[i] == found[j]))  # type: ignore[attr-defined]
+    signatures.prepare = prepare
+    signatures.equal = lambda found, i, j: float(np.mean(found[i] == found[j]))
     return signatures
 
 
 def gaoya() -> Callable[[list[str]], Any]:
     """Into its index, the only way to its signatures from Python; its tokens are made in Rust."""
-    from gaoya.minhash import MinHashStringIndex  # type: ignore[import-not-found]
+    from gaoya.minhash import MinHashStringIndex
 
     def signatures(texts: list[str]) -> Any:
         index = MinHashStringIndex(32, 0.8, BANDS, NUM_PERM // BANDS, None, "word", True, (NGRAM, NGRAM), "vec")
@@ -65,13 +65,13 @@ def gaoya() -> Callable[[list[str]], Any]:
         index, texts = found
         return float(j in index.query(texts[i]))
 
-    signatures.equal = equal  # type: ignore[attr-defined]
+    signatures.equal = equal
     return signatures
 
 
 def rensa() -> Callable[[list[str]], Any]:
     """Its full-set path over token sets made in Python."""
-    from rensa import RMinHash  # type: ignore[import-not-found]
+    from rensa import RMinHash
 
     def signatures(texts: list[str]) -> Any:
         return RMinHash.digest_matrix_from_token_sets([word_ngrams(text) for text in texts], NUM_PERM, 42)
@@ -80,7 +80,7 @@ def rensa() -> Callable[[list[str]], Any]:
         rows = found.to_rows()
         return float(sum(left == right for left, right in zip(rows[i], rows[j], strict=True))) / NUM_PERM
 
-    signatures.equal = equal  # type: ignore[attr-defined]
+    signatures.equal = equal
     return signatures
 
 
@@ -97,7 +97,7 @@ def datasketch() -> Callable[[list[str]], Any]:
             made.append(sketch.hashvalues)
         return made
 
-    signatures.equal = lambda found, i, j: float(np.mean(found[i] == found[j]))  # type: ignore[attr-defined]
+    signatures.equal = lambda found, i, j: float(np.mean(found[i] == found[j]))
     return signatures
 
 
@@ -107,7 +107,7 @@ def datatrove() -> Callable[[list[str]], Any]:
     import tempfile
 
     import numpy as np
-    from datatrove.pipeline.dedup.minhash import MinhashConfig, MinhashDedupSignature  # type: ignore[import-not-found]
+    from datatrove.pipeline.dedup.minhash import MinhashConfig, MinhashDedupSignature
 
     config = MinhashConfig(n_grams=NGRAM, num_buckets=BANDS, hashes_per_bucket=NUM_PERM // BANDS)
     folder = tempfile.TemporaryDirectory()
@@ -121,7 +121,7 @@ def datatrove() -> Callable[[list[str]], Any]:
             made.append(np.concatenate(step.get_signature(shingles)) if shingles.size else np.zeros(NUM_PERM))
         return made
 
-    signatures.equal = lambda found, i, j: float(np.mean(found[i] == found[j]))  # type: ignore[attr-defined]
+    signatures.equal = lambda found, i, j: float(np.mean(found[i] == found[j]))
     return signatures
 
 
@@ -141,7 +141,7 @@ def main() -> None:
         found = signatures(texts)
         answer: dict[str, Any] = {"seconds": time.perf_counter() - began}
         if question.get("parity"):
-            answer["equal"] = [signatures.equal(found, at, at + 1) for at in range(0, len(texts), 2)]  # type: ignore[attr-defined]
+            answer["equal"] = [signatures.equal(found, at, at + 1) for at in range(0, len(texts), 2)]
         print(json.dumps(answer), flush=True)
 
 

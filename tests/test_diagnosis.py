@@ -371,7 +371,7 @@ def test_pinning_takes_away_what_copies_cost_and_no_more(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_batches_that_a_headroom_run_keeps_at_its_start_are_no_steps_of_it(tmp_path: Path, num_workers: int) -> None:
-    loader = DataLoader(torch.arange(64), batch_size=4, num_workers=num_workers)  # type: ignore[arg-type]
+    loader = DataLoader(torch.arange(64), batch_size=4, num_workers=num_workers)
     with Profiler(out=tmp_path / "run") as profiler:
         seen = [batch.tolist() for batch in profiler.watch(Headroom(loader, num_batches=3, length=20))]
     record = read_run(tmp_path / "run")

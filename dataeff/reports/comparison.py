@@ -139,7 +139,7 @@ def _cells(found: Outcome, row: Row, priced: Priced) -> list[str]:
     if read is None:
         blanks = [""] * (3 + bool(priced.device))
         failed = f"failed: {row.num_failed} of its runs diverged" if row.num_failed else ""
-        return [name, "–", *blanks, row.why if row.state == "stopped" else failed or "not run"]
+        return [name, "–", *blanks, _stopped(row) if row.state == "stopped" else failed or "not run"]
     described = read.described
     hours = device_hours_to(described.mean_tokens, found)
     marked = "*" if row.annealed is None and found.baseline.annealed else ""
@@ -154,10 +154,15 @@ def _cells(found: Outcome, row: Row, priced: Priced) -> list[str]:
         cells.append("–" if dollars is None else _usd(dollars))
     verdict = read.verdict
     if row.state == "stopped":
-        verdict = row.why
+        verdict = _stopped(row)
     if row.num_failed:
         verdict += f"; {row.num_failed} runs failed"
     return [*cells, _saving(read) if read.ratio else "", verdict]
+
+
+def _stopped(row: Row) -> str:
+    """Why a candidate was trained no further."""
+    return f"stopped: {row.why}"
 
 
 def _tokens(read: Read) -> str:
