@@ -325,6 +325,8 @@ def test_optuna_reads_a_trial_for_each_candidate_seed_and_size(
     assert trials["clean", 1, "full"].user_attrs["why"] == "its validation loss is nan"
     assert trials["clean", 0, "full"].params == {"corpus": "filtered", "weight.books": 1.0, "weight.web": 0.0}
     assert trials["raw", 0, "full"].user_attrs["annealed_loss_by_tokens"] == {"2000": 3.5, "4000": 2.5}
+    small = trials["raw", 0, "small"]
+    assert (small.value, small.intermediate_values) == (None, {4000: 0.5}), "it compares with none of the full size"
 
 
 def test_the_best_trial_is_one_of_the_proxy_that_decides(optuna: ModuleType, found: Outcome, tmp_path: Path):

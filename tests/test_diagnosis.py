@@ -298,7 +298,7 @@ def test_a_trace_follows_the_trace_event_format(tmp_path: Path) -> None:
     row = record.steps[0].slice(20, 1).to_pylist()[0]
     assert step["dur"] == pytest.approx((row["stop_ns"] - row["start_ns"]) / 1e3)
     assert min(event["ts"] for event in complete) == 0
-    names = {event["args"]["name"] for event in content["traceEvents"] if event["ph"] == "M"}
+    names = {event["args"]["name"] for event in content["traceEvents"] if event["name"].endswith("_name")}
     assert names == {"rank 0", "loop: steps", "loop: waits and copies", "worker 0", "worker 1"}
     lanes: dict[tuple[int, int, str], float] = {}
     for event in sorted(complete, key=lambda event: event["ts"]):

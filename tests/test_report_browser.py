@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -42,14 +42,18 @@ PAINTED = """() => {
 BACKGROUND = "() => getComputedStyle(document.body).backgroundColor.match(/[0-9]+/g).reduce((sum, x) => sum + +x, 0)"
 
 
+def absent(message: str) -> NoReturn:
+    """Skip what needs a browser or a page of others; fail where that is asked for."""
+    if os.environ.get("DATAEFF_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"{message} (DATAEFF_REQUIRE_BROWSER=1 asks for it)")
+    pytest.skip(message)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
-        message = f"no browser on PATH ({', '.join(NAMES)})"
-        if os.environ.get("DATAEFF_REQUIRE_BROWSER") == "1":
-            pytest.fail(f"{message}, and DATAEFF_REQUIRE_BROWSER=1 asks for one: install chromium")
-        pytest.skip(message)
+        absent(f"no browser on PATH ({', '.join(NAMES)}): install chromium")
     playwright = pytest.importorskip("playwright.sync_api")
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
     with playwright.sync_playwright() as started:

@@ -1,14 +1,17 @@
 """A comparison as an Optuna study, for its dashboard, its plots and whatever else reads studies.
 
 Optuna compares trials by their last value, so the study leaves nothing in that would make such a comparison wrong:
-only runs of the deciding proxy that came to the full budget at a constant learning rate are complete. It knows no
-tokens to target; what each candidate was found to need is among the study's attributes.
+only runs of the deciding proxy that came to the full budget at a constant learning rate are complete, and runs of a
+smaller one have no value. It knows no tokens to target; what each candidate was found to need is among the study's
+attributes, for programs, and in a note that its dashboard shows, for people.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -16,24 +19,28 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dataeff.compare.outcome import Outcome, Row, Trial
+from dataeff.compare.outcome import NS_PER_HOUR, Outcome, Row, Trial
 from dataeff.compare.tables import ended, losses_of, shown, span_ns
 from dataeff.errors import FormatError, PlanError, StorageError
 from dataeff.manifest import storage_errors
 
 _MARK = "dataeff"
+_METRIC = "validation loss"
+_NOTE_CHARS = 2045
+"""Optuna Dashboard reads a note in pieces of so many characters, from the study's own attributes."""
 
 
 def export_study(found: Outcome, storage: str) -> str:
     """Write a comparison as a study; one of the same comparison that is there is replaced.
 
     A trial is a candidate, seed and size. Its parameters are the corpus and the weight of each source, its value is
-    the last validation loss (nats a token, domains weighed), its intermediate values are losses by tokens. Its state is
-    FAIL where it diverged or died, COMPLETE where the deciding proxy came to the full budget, RUNNING where the
-    comparison is to go on with it, and else PRUNED: its candidate was stopped, or its proxy is a smaller one. The last
-    losses of annealed branches are an attribute of the trial that they branch off.
+    the last validation loss (nats a token, domains weighed) where its proxy is the deciding one, its intermediate
+    values are losses by tokens. Its state is FAIL where it diverged or died, COMPLETE where the deciding proxy came to
+    the full budget, RUNNING where the comparison is to go on with it, and else PRUNED: its candidate was stopped, or
+    its proxy is a smaller one. The last losses of annealed branches are an attribute of the trial that they branch off.
 
-    The best trial is the luckiest run, not what the comparison found: that is in the study's attribute `candidates`.
+    The best trial is the luckiest run, not what the comparison found: that is in the study's attribute `candidates`
+    and in its note.
 
     Args:
         found: A comparison.
@@ -58,6 +65,8 @@ def export_study(found: Outcome, storage: str) -> str:
         study = optuna.create_study(storage=opened, study_name=name, direction="minimize")
         for key, value in _attributes(found, len(trials)).items():
             study.set_user_attr(key, value)
+        study.set_metric_names([_METRIC])
+        _attach_note(opened, opened.get_study_id_from_name(name), note(found))
         study.add_trials(trials)
     return name
 
@@ -77,7 +86,10 @@ def _quiet(optuna: ModuleType) -> Iterator[None]:
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
-        yield
+        with warnings.catch_warnings():
+            # Names of metrics may change in a later version of Optuna.
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
     finally:
         optuna.logging.set_verbosity(before)
 
@@ -139,13 +151,51 @@ def _attributes(found: Outcome, num_trials: int) -> dict[str, Any]:
         "num_trials": num_trials,
         "baseline": found.baseline.candidate,
         "budget_tokens": plan["budget_tokens"],
-        "deciding_size": list(plan["proxies"])[-1],
+        "deciding_size": _deciding(found),
         "target": found.target,
         "annealed_target": found.annealed_target,
         "team": plan["team"],
         "project": plan["project"],
         "candidates": {row.candidate: _judged(row) for row in found.rows},
     }
+
+
+def _attach_note(storage: Any, study_id: int, text: str) -> None:
+    """Write what the dashboard shows as the study's note; a program that knows no notes sees nothing of it."""
+    storage.set_study_system_attr(study_id, "dashboard:note_ver", 1)
+    for piece, start in enumerate(range(0, len(text), _NOTE_CHARS)):
+        storage.set_study_system_attr(study_id, f"dashboard:note_str:{piece}", text[start : start + _NOTE_CHARS])
+
+
+def note(found: Outcome) -> str:
+    """What was found, in Markdown: a row a candidate, then how to read the trials."""
+    lines = [f"## {len(found.rows)} candidates, of which {_plain(found.baseline.candidate)} is the baseline", ""]
+    for target in (found.target, found.annealed_target):
+        if target is not None:
+            rule, phase = _plain(target["rule"]), _plain(target["phase"])
+            lines += [f"Target, learning rate {phase}: a loss of {target['loss']:.4f} nats a token ({rule}).", ""]
+    lines += [
+        "| candidate | corpus | state | tokens to target | against the baseline | verdict |",
+        "|---" * 6 + "|",
+    ]
+    for row in found.rows:
+        read = row.headline
+        figures = (read.described.words, read.ratio.words if read.ratio else "", read.verdict) if read else ("", "", "")
+        cells = (row.candidate, row.corpus, f"{row.state}: {row.why}", *figures)
+        lines.append("".join(f"| {_plain(cell)} " for cell in cells) + "|")
+    lines += [
+        "",
+        f"Complete trials are runs of the proxy {_plain(_deciding(found))} that came to "
+        f"{found.plan['budget_tokens']:,} tokens. A trial is pruned where its candidate was stopped, or its proxy is a "
+        "smaller one, whose loss compares with none of the others' and is no value. The best trial is the luckiest "
+        "run: the table says what was found.",
+    ]
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(text.split()))
 
 
 def _judged(row: Row) -> dict[str, Any]:
@@ -170,9 +220,11 @@ def _frozen(optuna: ModuleType, found: Outcome, trial: Trial) -> Any:
     losses = losses_of(found, trial)
     state = _state(optuna, found, trial)
     params, distributions = _params(optuna, found, row)
+    valued = state.name in ("COMPLETE", "PRUNED") and trial.size == _deciding(found) and losses
+    annealed = _annealed(found, trial)
     frozen = optuna.trial.create_trial(
         state=state,
-        value=losses[max(losses)] if state.name in ("COMPLETE", "PRUNED") and losses else None,
+        value=losses[max(losses)] if valued else None,
         params=params,
         distributions=distributions,
         user_attrs={
@@ -181,7 +233,8 @@ def _frozen(optuna: ModuleType, found: Outcome, trial: Trial) -> Any:
             "size": trial.size,
             "corpus": row.corpus,
             "why": trial.failure or row.why,
-            "annealed_loss_by_tokens": _annealed(found, trial),
+            "device_hours": trial.device_ns / NS_PER_HOUR,
+            **({"annealed_loss_by_tokens": annealed} if annealed else {}),
         },
         intermediate_values=losses,
     )
@@ -195,11 +248,15 @@ def _frozen(optuna: ModuleType, found: Outcome, trial: Trial) -> Any:
 
 def _state(optuna: ModuleType, found: Outcome, trial: Trial) -> Any:
     states = optuna.trial.TrialState
-    deciding = trial.size == list(found.plan["proxies"])[-1]
-    complete = states.COMPLETE if deciding else states.PRUNED
+    complete = states.COMPLETE if trial.size == _deciding(found) else states.PRUNED
     return {"failed": states.FAIL, "stopped": states.PRUNED, "paused": states.RUNNING, "complete": complete}[
         ended(found, trial)
     ]
+
+
+def _deciding(found: Outcome) -> str:
+    """The size of the proxy that decides: the last one."""
+    return str(list(found.plan["proxies"])[-1])
 
 
 def _params(optuna: ModuleType, found: Outcome, row: Row) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,12 +1,22 @@
 """A recorded run as a trace that Perfetto and chrome://tracing open: the Trace Event Format, JSON object form.
 
-A rank is a process. Its loop is one thread, each worker another, so what the loop waited for stands below the wait.
+A rank is a process. Its loop is two threads, steps above waits and copies, and each worker is another, so what the
+loop waited for stands below the wait; an arrow leads from where a batch was put together to where the loop received
+it. Two counters say how many batches were ready, and which share of each step the device stalled.
+
+Both viewers lose what is not as they expect. Slices of a thread must lie beside or inside each other. A thread number
+of 0 is taken for that of the process, so numbers begin at 1000 a rank, and the loop's is that of its process, which
+makes it the main thread. Perfetto orders ranks and workers by their names, so numbers in them are of one length, and
+takes colours from names, so names were chosen that differ in it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +26,17 @@ from dataeff.manifest import committed
 from dataeff.steps import CAUSES, RunRecord
 
 LOOP, BATCHES = 0, 1
-_FIRST_WORKER = 10
-"""Thread number of worker 0; the loop's own making of batches has that of its waits."""
+_FIRST_WORKER = 100
+"""Threads of workers begin here; the loop's own making of batches has that of its waits."""
+_NUMBERS = 1000
+"""So many numbers a rank has for its threads; more of them than that are no fault, but no longer only its own."""
+_STAMPS = ("worker", "fetch_start_ns", "fetch_stop_ns", "fetch_cpu_ns", "collate_start_ns", "collate_stop_ns")
+_OWN = ("wait", "copy", "sync", "evaluation", "checkpoint")
+
+_Lane = tuple[int, int]
+"""A worker, and which of its lanes; -1 is a thread of the loop's process."""
+_INSIDE: _Lane = -1, -1
+"""Made by the loop's own thread, inside its wait."""
 
 
 def write_trace(record: RunRecord, path: Path) -> Path:
@@ -26,64 +45,160 @@ def write_trace(record: RunRecord, path: Path) -> Path:
     Raises:
         StorageError: It cannot be written.
     """
-    content = {"traceEvents": list(events(record)), "displayTimeUnit": "ms", "otherData": {"run": record.info.run}}
+    told = {name: value for name, value in dataclasses.asdict(record.info).items() if value is not None}
+    content = {"traceEvents": list(events(record)), "displayTimeUnit": "ms", "otherData": told}
     with committed(path) as sink:
-        sink.write(json.dumps(content, separators=(",", ":")).encode())
+        sink.write(json.dumps(content, separators=(",", ":"), allow_nan=False).encode())
     return path
 
 
 def events(record: RunRecord) -> Iterator[dict[str, Any]]:
-    """Complete events (`X`) with `ts` and `dur` in microseconds from the first of all, and names of what is shown."""
+    """Names of what is shown, then slices, arrows and counters, in microseconds from the first of all."""
     zero = min((table.column("start_ns")[0].as_py() for table in record.steps.values() if table.num_rows), default=0)
     for table in record.batches.values():
         starts = [start for start in table.column("fetch_start_ns").to_pylist() if start is not None]
         zero = min([zero, *starts, *table.column("wait_start_ns").to_pylist()])
-    for rank, table in record.steps.items():
-        yield _named("process_name", rank, LOOP, f"rank {rank}")
-        yield _named("thread_name", rank, LOOP, "loop: steps")
-        for row in table.to_pylist():
-            stalls = {f"stall_{cause}_ms": row[f"stall_{cause}_ns"] / 1e6 for cause in CAUSES}
-            told = {"loss": row["loss"], "samples": row["samples"], "steady": row["steady"], **stalls}
-            yield _complete(f"step {row['step']}", "step", rank, LOOP, row["start_ns"], row["stop_ns"], zero, told)
-    for rank, table in record.batches.items():
-        yield from _batches(rank, table, zero)
+    ranks = sorted(record.steps.keys() | record.batches.keys())
+    digits = len(str(ranks[-1])) if ranks else 1
+    for rank in ranks:
+        shown = _Rank(rank, zero)
+        yield from shown.named("process", LOOP, f"rank {rank:0{digits}}")
+        yield shown.event("M", "process_labels", LOOP, zero, args={"labels": record.info.device})
+        if rank in record.steps:
+            yield from _steps(shown, record.steps[rank])
+        if rank in record.batches:
+            yield from _batches(shown, record.batches[rank])
 
 
-def _batches(rank: int, table: pa.Table, zero: int) -> Iterator[dict[str, Any]]:
-    yield _named("thread_name", rank, BATCHES, "loop: waits and copies")
-    workers: set[int] = set()
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Rank:
+    """Makes the events of one rank."""
+
+    rank: int
+    zero_ns: int
+
+    def event(self, phase: str, name: str, thread: int, at_ns: int, **more: Any) -> dict[str, Any]:
+        process = (self.rank + 1) * _NUMBERS
+        ts = (at_ns - self.zero_ns) / 1e3
+        return {"name": name, "ph": phase, "pid": process, "tid": process + thread, "ts": ts, **more}
+
+    def named(self, what: str, thread: int, name: str) -> Iterator[dict[str, Any]]:
+        """The name of a process or thread, and its place among the others."""
+        named = self.event("M", f"{what}_name", thread, self.zero_ns, args={"name": name})
+        yield named
+        yield self.event("M", f"{what}_sort_index", thread, self.zero_ns, args={"sort_index": named["tid"]})
+
+    def slice(
+        self, name: str, kind: str, thread: int, start_ns: int, stop_ns: int, told: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        return self.event("X", name, thread, start_ns, cat=kind, dur=max(stop_ns - start_ns, 0) / 1e3, args=told)
+
+    def arrow(self, number: int, source: int, left_ns: int, target: int, arrived_ns: int) -> Iterator[dict[str, Any]]:
+        """From the slice on a thread at a time to another one, both of which come before it in the file."""
+        known: dict[str, Any] = {"cat": "batch", "id": self.rank << 32 | number}
+        yield self.event("s", "batch", source, left_ns, **known)
+        yield self.event("f", "batch", target, arrived_ns, bp="e", **known)
+
+    def count(self, name: str, unit: str, at_ns: int, value: float) -> dict[str, Any]:
+        return self.event("C", name, LOOP, at_ns, args={unit: value})
+
+
+def _steps(shown: _Rank, table: pa.Table) -> Iterator[dict[str, Any]]:
+    yield from shown.named("thread", LOOP, "loop: steps")
+    row: dict[str, Any] = {}
     for row in table.to_pylist():
-        told = {"step": row["step"], "batch": row["batch"], "worker": row["worker"]}
-        yield _complete("wait", "wait", rank, BATCHES, row["wait_start_ns"], row["wait_stop_ns"], zero, told)
+        start, stop = row["start_ns"], row["stop_ns"]
+        told = {name: row[name] for name in ("steady", "micro_batches", "samples", "tokens")}
+        if row["loss"] is not None:
+            # JSON has no number for a loss that diverged.
+            told["loss"] = row["loss"] if math.isfinite(row["loss"]) else str(row["loss"])
+        told["loop_ms"] = {kind: row[f"{kind}_ns"] / 1e6 for kind in _OWN}
+        told["stall_ms"] = {kind: row[f"stall_{kind}_ns"] / 1e6 for kind in CAUSES}
+        yield shown.slice(f"step {row['step']}", "step", LOOP, start, stop, told)
+        yield shown.count("stalled", "% of the step", start, 100 * row["stall_ns"] / max(stop - start, 1))
+    if row:
+        yield shown.count("stalled", "% of the step", row["stop_ns"], 0)
+
+
+def _batches(shown: _Rank, table: pa.Table) -> Iterator[dict[str, Any]]:
+    yield from shown.named("thread", BATCHES, "loop: waits and copies")
+    rows = table.to_pylist()
+    lanes = _lanes(rows)
+    threads = _threads(set(lanes.values()) - {_INSIDE})
+    for lane, thread in threads.items():
+        yield from shown.named("thread", thread, _title(lane, max(worker for worker, _ in threads)))
+    made_and_taken: list[tuple[int, int]] = []
+    for number, row in enumerate(rows):
+        told = {
+            name: row[name] for name in ("step", "batch", "worker", "samples", "num_bytes") if row[name] is not None
+        }
+        asked, had = row["wait_start_ns"], row["wait_stop_ns"]
+        yield shown.slice("wait for batch", "wait", BATCHES, asked, had, told)
         if row["copy_start_ns"] is not None and row["copy_stop_ns"] is not None:
-            yield _complete("copy", "copy", rank, BATCHES, row["copy_start_ns"], row["copy_stop_ns"], zero, told)
-        worker = row["worker"]
-        if worker is None:
+            yield shown.slice("copy", "copy", BATCHES, row["copy_start_ns"], row["copy_stop_ns"], told)
+        if number not in lanes:
             continue
-        thread = BATCHES if worker < 0 else _FIRST_WORKER + worker
-        if worker >= 0 and worker not in workers:
-            workers.add(worker)
-            yield _named("thread_name", rank, thread, f"worker {worker}")
-        for kind in ("fetch", "collate"):
-            start, stop = row[f"{kind}_start_ns"], row[f"{kind}_stop_ns"]
-            if start is not None and stop is not None:
-                yield _complete(kind, kind, rank, thread, start, stop, zero, told)
+        thread = threads.get(lanes[number], BATCHES)
+        yield from _making(shown, row, thread, told)
+        made = row["collate_stop_ns"]
+        if thread == BATCHES or made >= had:
+            continue
+        received = max(asked, made)
+        yield shown.slice("handover", "handover", BATCHES, received, had, told)
+        if row["collate_start_ns"] < made:
+            yield from shown.arrow(number, thread, row["collate_start_ns"], BATCHES, received)
+        made_and_taken += [(made, 1), (had, -1)]
+    yield from _ready(shown, made_and_taken)
 
 
-def _complete(
-    name: str, kind: str, rank: int, thread: int, start: int, stop: int, zero: int, told: dict[str, Any]
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "cat": kind,
-        "ph": "X",
-        "ts": (start - zero) / 1e3,
-        "dur": max(stop - start, 0) / 1e3,
-        "pid": rank,
-        "tid": thread,
-        "args": told,
-    }
+def _making(shown: _Rank, row: Mapping[str, Any], thread: int, told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    start, stop = row["fetch_start_ns"], row["fetch_stop_ns"]
+    decode = min(max(row["fetch_cpu_ns"], 0), stop - start)
+    causes = {"storage_ms": (stop - start - decode) / 1e6, "decode_ms": decode / 1e6}
+    yield shown.slice("fetch", "fetch", thread, start, stop, {**told, **causes})
+    yield shown.slice("collate", "collate", thread, row["collate_start_ns"], row["collate_stop_ns"], told)
 
 
-def _named(event: str, rank: int, thread: int, name: str) -> dict[str, Any]:
-    return {"name": event, "ph": "M", "pid": rank, "tid": thread, "ts": 0, "args": {"name": name}}
+def _ready(shown: _Rank, made_and_taken: list[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+    """How many batches workers had made that the loop had not taken, whenever that changes."""
+    ready = 0
+    for at_ns, change in sorted(made_and_taken, key=lambda event: (event[0], -event[1])):
+        ready += change
+        yield shown.count("batches", "ready", at_ns, ready)
+
+
+def _lanes(rows: Sequence[Mapping[str, Any]]) -> dict[int, _Lane]:
+    """Which row was made where: slices of one lane lie beside each other.
+
+    A worker has a second lane where two loaders have a worker of its number at a time. Rows without stamps are left
+    out, and so are those that bear the stamps of another one's batch, as the profiler guesses for a prefetching thread.
+    """
+    lanes: dict[int, _Lane] = {}
+    busy_until: dict[_Lane, int] = {}
+    stamped = [number for number, row in enumerate(rows) if all(row[name] is not None for name in _STAMPS)]
+    seen: set[tuple[int, int]] = set()
+    for number in sorted(stamped, key=lambda number: int(rows[number]["fetch_start_ns"])):
+        row = rows[number]
+        worker, start, stop = row["worker"], row["fetch_start_ns"], row["collate_stop_ns"]
+        if (worker, start) in seen:
+            continue
+        seen.add((worker, start))
+        if worker < 0 and row["wait_start_ns"] <= start and stop <= row["wait_stop_ns"]:
+            lanes[number] = _INSIDE
+            continue
+        beside = next(beside for beside in count() if busy_until.get((worker, beside), start) <= start)
+        lanes[number] = worker, beside
+        busy_until[worker, beside] = stop
+    return lanes
+
+
+def _threads(lanes: Collection[_Lane]) -> dict[_Lane, int]:
+    """The thread of each lane: that of worker 7 ends in 7 where all lanes are workers of one loader."""
+    ordered = sorted(lanes, key=lambda lane: (lane[0] < 0, lane[1], lane[0]))
+    return {lane: _FIRST_WORKER + place for place, lane in enumerate(ordered)}
+
+
+def _title(lane: _Lane, last_worker: int) -> str:
+    worker, beside = lane
+    name = "prefetching thread" if worker < 0 else f"worker {worker:0{len(str(last_worker))}}"
+    return f"{name}, beside {beside}" if beside else name
