@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from dataeff.arrow import I64, U8
 from dataeff.kernel.characters import BREAK, DIGIT, SPACE, characters, flags_of, trim
+from dataeff.kernel.compiled import compiled
 from dataeff.kernel.segment import load, no_break
 from dataeff.kernel.words import decode
 
@@ -20,6 +20,7 @@ _PHRASES = (b"terms of use", b"privacy policy", b"cookie policy", b"uses cookies
 _ANCHORS = (7, 3, 3, 8, 10, 7, 0, 7)
 """Where in each phrase the rare letter stands by which it is looked for: f, v, k, k, k, k, j, p."""
 _IS_JAVASCRIPT, _IS_LOREM = 6, 7
+_EDIT, _CITATION_NEEDED = (np.frombuffer(mark, np.uint8) for mark in (b"edit]", b"citation needed]"))
 
 
 def _phrase_table() -> U8:
@@ -59,7 +60,7 @@ def keep_lines(
     return out[:end], bounds, counts
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _keep_lines(data, offsets, table, phrases, anchors, require_end, min_words, max_word_chars, out, bounds, counts):
     at = 0
     for row in range(len(offsets) - 1):
@@ -101,7 +102,7 @@ def _keep_lines(data, offsets, table, phrases, anchors, require_end, min_words, 
     return at
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _line_end(data, place, stop, table):
     """Where the line from `place` on ends, and where the next begins."""
     while place < stop:
@@ -116,7 +117,7 @@ def _line_end(data, place, stop, table):
     return stop, stop
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _measure_words(data, start, stop, table, min_words, max_word_chars):
     """Words, counted up to `min_words` where none can be too long, and the code points of the longest."""
     words = longest = length = 0
@@ -141,7 +142,7 @@ def _measure_words(data, start, stop, table, min_words, max_word_chars):
     return words, longest
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _copy_line(data, start, stop, table, out, at):
     """Copy a line without its citation marks; returns where it ends and how many marks there were."""
     citations = 0
@@ -158,7 +159,7 @@ def _copy_line(data, start, stop, table, out, at):
     return at, citations
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _citation_end(data, start, stop, table):
     """Where `[edit]`, `[citation needed]` or `[12]` (with any digits or none), which begins at `start`, ends; or -1."""
     place = start + 1
@@ -170,17 +171,17 @@ def _citation_end(data, start, stop, table):
             break
         place += length
     if place == start + 1:
-        for phrase in ("edit]", "citation needed]"):
+        for phrase in (_EDIT, _CITATION_NEEDED):
             if stop - place >= len(phrase):
                 same = True
                 for ahead in range(len(phrase)):
-                    same &= data[place + ahead] == ord(phrase[ahead])
+                    same &= data[place + ahead] == phrase[ahead]
                 if same:
                     return place + len(phrase)
     return -1
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _ends(out, start, stop):
     """Whether a line ends with . ? ! or a straight quotation mark, but not with three full stops."""
     if start == stop:
@@ -191,7 +192,7 @@ def _ends(out, start, stop):
     return last == 63 or last == 33 or last == 34 or last == 39
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _mentions(out, start, stop, phrases, anchors):
     """The reason that a phrase in a line gives to remove it, or `_KEPT`."""
     javascript = policy = condemned = bracket = False
@@ -221,7 +222,7 @@ def _mentions(out, start, stop, phrases, anchors):
     return _POLICY if policy and not bracket else _KEPT
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _stands(out, place, start, stop, phrase):
     """Whether a phrase stands at `place` in any case; the Kelvin sign is a k to `str.lower()`."""
     if place < start:

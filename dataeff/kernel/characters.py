@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dataeff.kernel.compiled import compiled, inlined
 from dataeff.kernel.words import decode
 
 U16: TypeAlias = npt.NDArray[np.uint16]
@@ -101,13 +101,13 @@ def characters() -> Characters:
     return made
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def flags_of(table, code):
     """Flags of a code point."""
     return np.int64(table.flags[np.int64(table.block[code >> 8]) << 8 | code & 255])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def trim(data, start, stop, table):
     """`[start, stop)` without white space at both ends; empty at `start` where there is nothing else."""
     while start < stop:
@@ -124,7 +124,7 @@ def trim(data, start, stop, table):
     return start, stop
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def last_start(data, start, stop):
     """Where the last character of `[start, stop)`, which is not empty, begins."""
     place = stop - 1

@@ -8,9 +8,9 @@ hashes are taken of the words where they stand, eight bytes at a time. They are 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from dataeff.arrow import I64, U8, U64
+from dataeff.kernel.compiled import compiled, inlined
 from dataeff.kernel.memory import trailing_zeros
 from dataeff.kernel.segment import filled, first_bytes, load
 
@@ -34,7 +34,7 @@ def content_hashes(data: U8, offsets: I64) -> U64:
     return out
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _content_hashes(data, offsets, out):
     for row in range(len(out)):
         place, stop = offsets[row], offsets[row + 1]
@@ -64,7 +64,7 @@ def _content_hashes(data, offsets, out):
         out[row, 0], out[row, 1] = low ^ low >> np.uint64(31), high ^ high >> np.uint64(33)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _with_word(data, begun, length, low, high):
     """Both hashes after one word more; its length tells it from one with other zeros at the end."""
     tag = np.uint64(length) * _LENGTH
@@ -75,7 +75,7 @@ def _with_word(data, begun, length, low, high):
     return _mixed(low, high, first_bytes(load(data, begun), length) ^ tag)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _mixed(low, high, value):
     low = (low ^ value) * _LOW
     high = (high ^ value) * _HIGH

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from dataeff.arrow import I64, U32, U64
+from dataeff.kernel.compiled import allocating, compiled
 
 SCAN_LIMIT = 256
 """Kept members of one bucket, latest first, whose signatures are compared with a document's."""
@@ -56,7 +56,7 @@ def decide(
     return survivors, shared, int(skipped)
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _decide(
     clusters,
     content,
@@ -112,7 +112,7 @@ def _decide(
     return survivors, shared, skipped
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _candidates(row, buckets, head, following, stamp, found, scan_limit):
     """Distinct kept documents that share a band with `row`, into `found`."""
     columns = buckets.shape[1]
@@ -137,7 +137,7 @@ def _candidates(row, buckets, head, following, stamp, found, scan_limit):
     return num_found, missed
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _rank(row, signatures, num_perm, found, near, ranked, num_found):
     """Order candidates by equal signature values, most first, as found among equals: a counting sort."""
     counts = np.zeros(num_perm + 2, np.int64)
@@ -155,7 +155,7 @@ def _rank(row, signatures, num_perm, found, near, ranked, num_found):
         counts[near[place]] += 1
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _overlap(row, other, sets, set_offsets, threshold, containment):
     """Shingles that both have, or -1 as soon as the threshold is out of reach."""
     i, i_end = set_offsets[row], set_offsets[row + 1]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from dataeff.arrow import I64
+from dataeff.kernel.compiled import allocating
 
 
 def interleaved(weights: I64, taken: I64, count: int) -> tuple[I64, I64]:
@@ -44,7 +44,7 @@ def taken_before(weights: I64, position: int) -> I64:
     return taken + periods * weights
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _interleave(weights, taken, sources, ordinals):
     total = np.int64(0)
     for source in range(len(weights)):

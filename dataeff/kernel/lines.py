@@ -6,10 +6,10 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from dataeff.arrow import I64, U8, U64
 from dataeff.kernel.characters import BREAK, TERMINAL, characters, flags_of, last_start, trim
+from dataeff.kernel.compiled import allocating, compiled, inlined
 from dataeff.kernel.memory import load_u64, trailing_zeros
 from dataeff.kernel.segment import continuations, finished, first_bytes, load, mixed, no_break
 from dataeff.kernel.words import decode
@@ -112,7 +112,7 @@ def _no_repeats(rows: I64) -> Repeats:
     return Repeats(*(np.zeros(len(rows) - 1, np.int64) for _ in range(3)))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _find_lines(data, offsets, table, rows, starts, lengths, chars, hashes, kinds):
     """Find the lines of all rows; returns how many there are, whether or not there was room for all."""
     room = len(starts)
@@ -133,14 +133,14 @@ def _find_lines(data, offsets, table, rows, starts, lengths, chars, hashes, kind
     return num
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _feeds(value):
     """The highest bit of the first of eight bytes that is a line feed, and perhaps of some after it."""
     others = value ^ _FEEDS
     return (others - _ONES) & ~others & _HIGH
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _line(data, place, stop):
     """Where the line that begins at `place` ends, its hash, and how many of its bytes continue a character."""
     begun = place
@@ -164,7 +164,7 @@ def _line(data, place, stop):
     return place, finished(state ^ np.uint64(place - begun)), np.int64(continued)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _kind(data, start, stop, table):
     if start == stop:
         return BLANK
@@ -178,7 +178,7 @@ def _kind(data, start, stop, table):
     return kind | _odd_kind(data, start, stop, table)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _odd_kind(data, start, stop, table):
     """Kinds of a line that is not empty, whatever its first and last characters are."""
     code, _ = decode(data, last_start(data, start, stop), stop)
@@ -195,7 +195,7 @@ def _odd_kind(data, start, stop, table):
     return kind | (ELLIPSIS if code == 0x2026 else 0)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _seen(key, keys, marks, base, bits, mark):
     """Whether `key` is in the first 2**bits slots already; puts it there under `mark`. Marks below `base` are old."""
     last = (1 << bits) - 1
@@ -208,7 +208,7 @@ def _seen(key, keys, marks, base, bits, mark):
     return False
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _bits(count):
     """Bits of a table for `count` keys, at most half full."""
     bits = 4
@@ -217,7 +217,7 @@ def _bits(count):
     return bits
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _new_table(rows):
     """Keys and marks of a table for the longest row."""
     most = 1
@@ -227,7 +227,7 @@ def _new_table(rows):
     return np.empty(size, np.uint64), np.full(size, -1, np.int64)
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _mark_duplicates(rows, hashes, kinds):
     keys, marks = _new_table(rows)
     for row in range(len(rows) - 1):
@@ -237,7 +237,7 @@ def _mark_duplicates(rows, hashes, kinds):
                 kinds[line] |= DUPLICATE
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _repeated_lines(rows, lengths, chars, kinds, total, duplicates, duplicate_chars):
     for row in range(len(total)):
         first, last = rows[row], rows[row + 1] - 1
@@ -256,7 +256,7 @@ def _repeated_lines(rows, lengths, chars, kinds, total, duplicates, duplicate_ch
             total[row] += 1
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _repeated_paragraphs(
     data, offsets, table, rows, starts, lengths, chars, hashes, total, duplicates, duplicate_chars
 ):
@@ -292,7 +292,7 @@ def _repeated_paragraphs(
                 state, length, open_lines = _SEED, 0, 0
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _count_forms(data, table, rows, starts, lengths, kinds, odd_breaks, counts):
     for row in range(len(odd_breaks)):
         last = rows[row + 1] - 1
@@ -307,7 +307,7 @@ def _count_forms(data, table, rows, starts, lengths, kinds, odd_breaks, counts):
             counts[2, row] += kind & ELLIPSIS != 0
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _count_parts(data, start, stop, is_last, table, row, counts):
     """Count the lines into which other breaks than line feeds cut a line."""
     if not is_last and start < stop and data[stop - 1] == 13:
@@ -326,7 +326,7 @@ def _count_parts(data, start, stop, is_last, table, row, counts):
         _count_part(data, start, stop, table, row, counts)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _count_part(data, start, stop, table, row, counts):
     kind = _kind(data, start, stop, table)
     counts[0, row] += 1

@@ -1,4 +1,4 @@
-"""Machine instructions that numba does not offer: unaligned loads and stores, and counting trailing zeros."""
+"""Machine instructions that numba does not offer: unaligned loads and stores, and counting bits."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 
+def pointer_to(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    """LLVM code for the address of an array's element."""
+    return cgutils.gep_inbounds(builder, context.make_array(array_type)(context, builder, array).data, index)
+
+
 @intrinsic
 def load_u64(typingctx: Any, array: Any, index: Any) -> Any:
     """Eight bytes of a uint8 array from `index` on, little-endian, as uint64. The caller guards the bounds."""
     signature = types.uint64(array, index)
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array_type, _ = signature.args
-        view = context.make_array(array_type)(context, builder, arguments[0])
-        pointer = cgutils.gep_inbounds(builder, view.data, arguments[1])
+        pointer = pointer_to(context, builder, signature.args[0], arguments[0], arguments[1])
         word = builder.bitcast(pointer, ir.IntType(64).as_pointer())
         return builder.load(word, align=1)
 
@@ -31,8 +34,7 @@ def store_u64(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
     signature = types.void(array, index, types.uint64)
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        view = context.make_array(signature.args[0])(context, builder, arguments[0])
-        pointer = cgutils.gep_inbounds(builder, view.data, arguments[1])
+        pointer = pointer_to(context, builder, signature.args[0], arguments[0], arguments[1])
         builder.store(arguments[2], builder.bitcast(pointer, ir.IntType(64).as_pointer()), align=1)
         return context.get_dummy_value()
 
@@ -51,13 +53,23 @@ def trailing_zeros(typingctx: Any, value: Any) -> Any:
 
 
 @intrinsic
+def count_ones(typingctx: Any, value: Any) -> Any:
+    """How many bits of a uint64 are set."""
+    signature = types.uint64(types.uint64)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return signature, codegen
+
+
+@intrinsic
 def copy_from_address(typingctx: Any, array: Any, index: Any, address: Any, count: Any) -> Any:
     """Copy `count` bytes that stand at a machine address to a uint8 array, from `index` on. The caller guards all."""
     signature = types.void(array, index, types.uint64, types.int64)
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        view = context.make_array(signature.args[0])(context, builder, arguments[0])
-        target = cgutils.gep_inbounds(builder, view.data, arguments[1])
+        target = pointer_to(context, builder, signature.args[0], arguments[0], arguments[1])
         source = builder.inttoptr(arguments[2], target.type)
         cgutils.raw_memcpy(builder, target, source, arguments[3], 1)
         return context.get_dummy_value()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from dataeff.arrow import I64, U32, U64
 from dataeff.errors import PlanError
+from dataeff.kernel.compiled import allocating, compiled, inlined
 
 BLOCK = 1024
 """Hashes that every permutation is applied to before the next ones, so that they stay in the first-level cache."""
@@ -80,7 +80,7 @@ def bands(signatures: U32, num_bands: int, rows_per_band: int) -> U64:
     return out
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _signatures(hashes, offsets, a, b, out):
     block = np.empty(BLOCK, np.uint32)
     least = np.empty(len(a), np.uint32)
@@ -94,7 +94,7 @@ def _signatures(hashes, offsets, a, b, out):
         out[row] = least[: out.shape[1]]
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def mixed(h):
     """The finaliser of MurmurHash3, which datasketch puts before the permutations."""
     h ^= h >> np.uint32(16)
@@ -104,7 +104,7 @@ def mixed(h):
     return h ^ h >> np.uint32(16)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def lower(block, count, a, b, least):
     """Lower a signature by `block[:count]`, hashes that `mixed` has gone over.
 
@@ -130,7 +130,7 @@ def lower(block, count, a, b, least):
             least[k] = min(least[k], min(left, right))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _bands(signatures, rows_per_band, out):
     rows, num_bands = out.shape
     for row in range(rows):

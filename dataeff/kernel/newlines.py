@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from dataeff.arrow import I64, U8
+from dataeff.kernel.compiled import compiled
 from dataeff.kernel.memory import load_u64
 
 
@@ -30,7 +30,7 @@ def normalise_newlines(data: U8, offsets: I64) -> tuple[U8, I64, npt.NDArray[np.
     return out[:end], bounds, changed
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _has_carriage_return(data, start, stop):
     found = np.uint64(0)
     while start + 8 <= stop:
@@ -43,7 +43,7 @@ def _has_carriage_return(data, start, stop):
     return found != 0
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _rewrite(data, offsets, out, bounds, changed):
     at = 0
     for row in range(len(changed)):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from dataeff.arrow import U64
+from dataeff.kernel.compiled import compiled, inlined
 
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xD6E8FEB86659FD93)
@@ -57,13 +57,13 @@ def _power(n: int) -> np.uint64:
     return np.uint64(pow(int(_BASE), n - 1, 1 << 64))
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _spread(value):
     value = (value ^ value >> np.uint64(32)) * _MIX
     return value ^ value >> np.uint64(29)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _hashes(tokens, n, power, out):
     rolling = np.uint64(0)
     for place in range(len(tokens)):
@@ -74,7 +74,7 @@ def _hashes(tokens, n, power, out):
             out[place - n + 1] = _spread(rolling)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _fill(known, slots):
     mask = np.uint64(len(slots) - 1)
     for number in range(len(known)):
@@ -84,7 +84,7 @@ def _fill(known, slots):
         slots[slot] = number
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _meet(tokens, n, power, known, slots, met):
     mask = np.uint64(len(slots) - 1)
     rolling = np.uint64(0)

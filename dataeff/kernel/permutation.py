@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from dataeff.arrow import I64, U64
+from dataeff.kernel.compiled import compiled
 
 ROUNDS = 4
 KEYS = 2 * ROUNDS
@@ -32,7 +32,7 @@ def permuted(start: int, count: int, size: int, keys: U64) -> I64:
     return out
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _permute(start, size, keys, out):
     bits = 0
     while np.int64(1) << bits < size:

@@ -6,9 +6,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from dataeff.arrow import I64, U8
+from dataeff.kernel.compiled import compiled, inlined
 from dataeff.kernel.memory import trailing_zeros
 from dataeff.kernel.segment import first_bytes, load
 
@@ -119,13 +119,13 @@ def replace(data: U8, offsets: I64, spans: Spans, email: U8, ipv4: U8) -> tuple[
     return out, bounds
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _equal(value, byte):
     other = value ^ _ONES * np.uint64(byte)
     return ~((other & _LOW7) + _LOW7 | other) & _HIGH
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _find(data, offsets, classes, special, words, rows, starts, stops, kinds):
     """Find addresses; returns how many there are, whether or not there was room for all."""
     num = 0
@@ -158,7 +158,7 @@ def _find(data, offsets, classes, special, words, rows, starts, stops, kinds):
     return num
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _email(data, sign, low, end, classes):
     """Where the e-mail address around an @ begins and ends, or -1 twice."""
     start = sign
@@ -172,7 +172,7 @@ def _email(data, sign, low, end, classes):
     return (start, stop) if start < sign and stop > 0 else (-1, -1)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _domain_end(data, begun, end, classes):
     """Where the longest domain of two labels or more, the last of letters only, ends; or -1.
 
@@ -209,7 +209,7 @@ def _domain_end(data, begun, end, classes):
         place += 1
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _is_punycode(data, first, last):
     """Whether a label is an internationalised one: `xn--` and more."""
     if last - first < 5:
@@ -217,13 +217,13 @@ def _is_punycode(data, first, last):
     return data[first] | 32 == 120 and data[first + 1] | 32 == 110 and data[first + 2] == 45 and data[first + 3] == 45
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _is_picture(data, begun, first, last):
     """Whether a domain is the end of a picture's name for dense screens: `icon@2x.png`."""
     return first - begun == 3 and 49 <= data[begun] <= 57 and data[begun + 1] | 32 == 120 and last - first <= 4
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _ipv4(data, dot, low, begin, end, address_end, classes, special, words):
     """Where the IPv4 address around its first dot begins and ends; the start is -1 where it is not a public one."""
     start = dot
@@ -240,7 +240,7 @@ def _ipv4(data, dot, low, begin, end, address_end, classes, special, words):
     return start, stop
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _parse(data, start, end, classes):
     """Where four numbers up to 255, joined by dots and without leading zeros, end, and their value; or -1."""
     address = np.int64(0)
@@ -261,7 +261,7 @@ def _parse(data, start, end, classes):
     return place, address
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _may_begin(data, start, begin, address_end, classes, words):
     """Whether what stands before four numbers leaves them an address: no name, longer number or version goes on."""
     if start == begin:
@@ -284,7 +284,7 @@ def _may_begin(data, start, begin, address_end, classes, words):
     return not _follows_word(data, start, begin, classes, words)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _follows_word(data, start, begin, classes, words):
     """Whether one of some words stands before `start`, with at most three of ` :.(#=` between."""
     stop = start
@@ -310,7 +310,7 @@ def _follows_word(data, start, begin, classes, words):
     return False
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _may_end(data, stop, end, classes):
     """Whether what stands behind four numbers leaves them an address."""
     if stop >= end:
@@ -325,7 +325,7 @@ def _may_end(data, stop, end, classes):
     return not (inner and (after == 46 or after == 43 or after == 126))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _replace(data, offsets, rows, starts, stops, kinds, email, ipv4, out, bounds):
     at = 0
     span = 0
@@ -341,7 +341,7 @@ def _replace(data, offsets, rows, starts, stops, kinds, email, ipv4, out, bounds
         bounds[row + 1] = at
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _put(data, place, stop, out, at):
     for ahead in range(stop - place):
         out[at + ahead] = data[place + ahead]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from dataeff.arrow import F64
+from dataeff.kernel.compiled import allocating, compiled, inlined
 from dataeff.kernel.memory import load_u64
-from dataeff.kernel.segment import Words, finished, mixed
+from dataeff.kernel.segment import FIRST_EIGHT, NEXT_EIGHT, Words, finished, mixed
 
 _USUAL_SHARE = 0.8
 """Share of the usual n-gram's bytes by which it is told where one can repeat at all."""
@@ -47,13 +47,13 @@ def duplicate_ngrams(words: Words, shortest: int, longest: int) -> F64:
     return found
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _new_table(bits):
     """Keys, and for each when it was put there (below the current base: the slot is free) and how often it was met."""
     return np.empty(1 << bits, np.uint64), np.full(1 << bits, -1, np.int64), np.empty(1 << bits, np.int32)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _bits(count):
     bits = 4
     while 1 << bits < 2 * count:
@@ -61,13 +61,13 @@ def _bits(count):
     return bits
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _counter_bits(count, more):
     """Bits of counters for `count` n-grams: 2 << `more` for each or more, so that few share one, up to a limit."""
     return min(_bits(count) + more, _MOST_COUNTER_BITS)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _slot(key, keys, marks, base, bits):
     """Where `key` is among the first 2**bits slots, or the free slot for it."""
     last = (1 << bits) - 1
@@ -77,7 +77,7 @@ def _slot(key, keys, marks, base, bits):
     return slot
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _top_ngrams(rows, hashes, chars, longest, found):
     most = 1
     for row in range(len(found)):
@@ -96,12 +96,14 @@ def _top_ngrams(rows, hashes, chars, longest, found):
         for n in range(2, min(longest, num) + 1):
             while alive > 0 and places[alive - 1] + n > num:
                 alive -= 1
+            shift = np.uint64(64 - _counter_bits(alive, 1))
             wanted = _count_ngrams(hashes, first, n, places, grams, alive, met)
+            alive = _choose_frequent(places, grams, alive, met, shift, 2, places, grams)
             count, best = np.int64(1), np.int64(0)
             # A counter is at least as high as the count of each of its n-grams: what is as frequent as the most
             # frequent one of the highest counters can only be in counters that are as high.
             while wanted > 1:
-                chosen = _choose_frequent(places, grams, alive, met, wanted, others, other_grams)
+                chosen = _choose_frequent(places, grams, alive, met, shift, wanted, others, other_grams)
                 if len(table[0]) < 1 << _bits(chosen):
                     table = _new_table(_bits(chosen))
                 count, best = _most_frequent(other_grams, chosen, table[0], table[1], table[2], base)
@@ -114,10 +116,9 @@ def _top_ngrams(rows, hashes, chars, longest, found):
                 best = np.int64(0)
             gram = np.int64(chars[first + best + n]) - chars[first + best] + n - 1
             found[row, n - 2] = count * gram
-            alive = _choose_frequent(places, grams, alive, met, 2, places, grams)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _count_ngrams(hashes, first, n, places, grams, alive, met):
     """Lengthen (n - 1)-grams by a word, and count them; returns the highest count."""
     bits = _counter_bits(alive, 1)
@@ -135,10 +136,9 @@ def _count_ngrams(hashes, first, n, places, grams, alive, met):
     return highest
 
 
-@njit(nogil=True, cache=True)
-def _choose_frequent(places, grams, alive, met, least, to_places, to_grams):
-    """Choose n-grams whose counter is `least` or more; returns how many."""
-    shift = np.uint64(64 - _counter_bits(alive, 1))
+@compiled
+def _choose_frequent(places, grams, alive, met, shift, least, to_places, to_grams):
+    """Choose n-grams whose counter, by the bits of their hash from `shift` on, is `least` or more; returns how many."""
     kept = 0
     for at in range(alive):
         gram = grams[at]
@@ -147,7 +147,7 @@ def _choose_frequent(places, grams, alive, met, least, to_places, to_grams):
     return kept
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _most_frequent(grams, num, keys, marks, counts, base):
     """Count of the most frequent of some n-grams, and which is its first copy; of equally frequent ones the first."""
     bits = _bits(num)
@@ -164,7 +164,7 @@ def _most_frequent(grams, num, keys, marks, counts, base):
     return most, best
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _duplicate_ngrams(rows, text, starts, chars, shortest, longest, found):
     most = 1
     for row in range(len(found)):
@@ -201,7 +201,7 @@ def _duplicate_ngrams(rows, text, starts, chars, shortest, longest, found):
             found[row, n - shortest] = total
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _repeated_starts(text, starts, first, num, shortest, places, states, met):
     """As `_keep_prefixes`, for the first `_FIRST_PREFIX` bytes at all places: no state is there yet."""
     count = num - shortest + 1
@@ -223,7 +223,7 @@ def _repeated_starts(text, starts, first, num, shortest, places, states, met):
     return kept
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _keep_prefixes(text, starts, first, num, n, prefix, places, states, alive, met):
     """Keep the places where an n-gram can repeat: where its first bytes do, or where it is shorter than those.
 
@@ -262,15 +262,7 @@ def _keep_prefixes(text, starts, first, num, n, prefix, places, states, alive, m
     return kept
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _some_bytes(value, count):
-    """The first `count` of eight bytes, zeros for the others; all for a count above 8, none for one below 0."""
-    count = max(min(count, 8), 0)
-    mask = (np.uint64(1) << np.uint64(8 * count & 63)) - np.uint64(1)
-    return value & (mask | np.uint64(0) - np.uint64(count == 8))
-
-
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _hash(text, start, stop, prefix, state):
     """64-bit hash of `text[start:stop]`; `state` is that of its first `prefix` bytes, if it has so many.
 
@@ -284,12 +276,13 @@ def _hash(text, start, stop, prefix, state):
     while stop - start > 16:
         state = mixed(state, load_u64(text, start))
         start += 8
-    state = mixed(state, _some_bytes(load_u64(text, start), stop - start))
-    state = mixed(state, _some_bytes(load_u64(text, start + 8), stop - start - 8))
+    left = np.uint64(stop - start)
+    state = mixed(state, load_u64(text, start) & FIRST_EIGHT[left])
+    state = mixed(state, load_u64(text, start + 8) & NEXT_EIGHT[left])
     return finished(state ^ np.uint64(length))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _choose_repeated(text, starts, first, n, prefix, places, states, alive, met, grams, chosen):
     """Choose the places of n-grams that may occur more than once, for n-grams share counters; returns how many.
 
@@ -312,7 +305,7 @@ def _choose_repeated(text, starts, first, n, prefix, places, states, alive, met,
     return kept
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _repeated(starts, chars, first, n, grams, chosen, num_chosen, keys, marks, base, bits):
     """Characters in repeated n-grams, or -1 where the table is full."""
     bits = min(bits, _bits(num_chosen))

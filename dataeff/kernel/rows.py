@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from dataeff.arrow import I64, U8, U32, U64
+from dataeff.kernel.compiled import compiled
 from dataeff.kernel.memory import copy_from_address, prefetch
 
 I32: TypeAlias = npt.NDArray[np.int32]
@@ -58,7 +58,7 @@ def positions(
     _positions(row_offsets, starts, continued, row, padding, position_ids, documents)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _gather(shards, rows, begin, addresses, first_blocks, states, block_bytes, out, row_bytes):
     count = len(rows)
     for at in range(begin, count):
@@ -76,7 +76,7 @@ def _gather(shards, rows, begin, addresses, first_blocks, states, block_bytes, o
     return count
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _positions(row_offsets, starts, continued, row, padding, position_ids, documents):
     first, last = row_offsets[row], row_offsets[row + 1]
     end = len(position_ids) - padding

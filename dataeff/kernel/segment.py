@@ -7,13 +7,12 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from dataeff.arrow import I64, U8, U64
 from dataeff.errors import InputError
+from dataeff.kernel.blocks import BLOCK, between, between_16
 from dataeff.kernel.characters import (
     BREAK,
-    DIGIT,
     LETTER,
     PUNCTUATION,
     SPACE,
@@ -25,7 +24,8 @@ from dataeff.kernel.characters import (
     flags_of,
     last_start,
 )
-from dataeff.kernel.memory import load_u64, store_u64, trailing_zeros
+from dataeff.kernel.compiled import allocating, compiled, inlined
+from dataeff.kernel.memory import count_ones, load_u64, store_u64, trailing_zeros
 from dataeff.kernel.words import decode
 
 I32: TypeAlias = npt.NDArray[np.int32]
@@ -47,12 +47,13 @@ PADDING = 16
 MAX_BYTES = 2**31 - 1 - PADDING
 """Text that one call can take: places are 32 bits wide, for speed."""
 _HIGH = np.uint64(0x8080808080808080)
-_LOW7 = np.uint64(0x7F7F7F7F7F7F7F7F)
-_CASE = np.uint64(0x2020202020202020)
 _ONES = np.uint64(0x0101010101010101)
-_GATHER = np.uint64(0x0102040810204080)
 _FIRST = np.uint64(0x9E3779B97F4A7C15)
 _SECOND = np.uint64(0xD6E8FEB86659FD93)
+FIRST_EIGHT = np.array([(1 << 8 * min(left, 8)) - 1 for left in range(17)], np.uint64)
+"""Which of eight bytes are a word's that has so many left."""
+NEXT_EIGHT = np.array([(1 << 8 * max(left - 8, 0)) - 1 for left in range(17)], np.uint64)
+"""The same of the eight after them."""
 
 
 class Words(NamedTuple):
@@ -132,7 +133,7 @@ def word_hashes(words: Sequence[str]) -> U64:
     return find_words(np.frombuffer(raw, np.uint8), offsets, regex=False).hashes
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def load(data, place):
     """Eight bytes from `place` on, with zeros for those beyond the array."""
     if place + 8 <= len(data):
@@ -143,33 +144,33 @@ def load(data, place):
     return value
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def first_bytes(value, count):
     """The first `count` (1 to 8) of eight bytes, zeros for the others."""
     return value & (~np.uint64(0) >> np.uint64(64 - 8 * count))
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
+def first_bits(count):
+    """The lowest `count` (up to 64) bits."""
+    return ~np.uint64(0) >> (np.uint64(64) - np.uint64(count)) if count else np.uint64(0)
+
+
+@inlined
 def mixed(state, value):
     """A step of a 64-bit hash."""
     state = (state ^ value) * _FIRST
     return state ^ state >> np.uint64(32)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def finished(state):
     """The last step of a 64-bit hash."""
     state = (state ^ state >> np.uint64(29)) * _SECOND
     return state ^ state >> np.uint64(32)
 
 
-@njit(nogil=True, cache=True, inline="always")
-def eight_flags(high_bits):
-    """One bit for each byte whose highest bit is set; the other bits must be 0."""
-    return (high_bits >> np.uint64(7)) * _GATHER >> np.uint64(56)
-
-
-@njit(nogil=True, cache=True)
+@compiled
 def _count_chars(data, offsets, counts):
     for row in range(len(counts)):
         text = data[offsets[row] : offsets[row + 1]]
@@ -179,37 +180,19 @@ def _count_chars(data, offsets, counts):
         counts[row] = count
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def continuations(value):
     """How many of eight bytes continue a character."""
     return (value >> np.uint64(7) & ~value >> np.uint64(6) & _ONES) * _ONES >> np.uint64(56)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def no_break(value):
     """Whether none of eight bytes can be part of a line break: all are ASCII from the space on."""
     return ((value - _ONES * np.uint64(0x20)) | value) & _HIGH == 0
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _space_flags(value):
-    """The highest bit of each of eight ASCII bytes that is white space: 9 to 13 and 28 to 32."""
-    low = value & _LOW7
-    control = (low + np.uint64(0x7777777777777777)) ^ (low + np.uint64(0x7272727272727272))
-    rest = (low + np.uint64(0x6464646464646464)) ^ (low + np.uint64(0x5F5F5F5F5F5F5F5F))
-    return (control | rest) & ~value & _HIGH
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _space_leads(value):
-    """The highest bit of each of eight bytes with which white space beyond ASCII can begin, and of a few more."""
-    # 0xC2, and 0xE0 to 0xE3.
-    two = (value ^ np.uint64(0xC2C2C2C2C2C2C2C2)) & _LOW7
-    three = (value & np.uint64(0x7C7C7C7C7C7C7C7C)) ^ np.uint64(0x6060606060606060)
-    return value & (~(two + _LOW7) | ~(three + _LOW7)) & _HIGH
-
-
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _space_length(data, at, stop):
     """Bytes of the white space beyond ASCII that begins at `at`; 0 where none does."""
     lead = data[at]
@@ -226,7 +209,7 @@ def _space_length(data, at, stop):
     return 3 if found else 0
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def filled(data, place, stop, spill):
     """A bit for each of up to 64 bytes that is not white space, and how many bytes of white space spill over.
 
@@ -234,37 +217,62 @@ def filled(data, place, stop, spill):
         data, place, stop: Where.
         spill: Bytes at the start that belong to white space of the block before.
     """
-    bits = np.uint64(0)
-    high = np.uint64(0)
-    if place + 64 <= len(data):
-        for part in range(8):
-            value = load_u64(data, place + 8 * part)
-            high |= value
-            bits |= eight_flags(_space_flags(value)) << np.uint64(8 * part)
+    bits = high = leads = np.uint64(0)
+    if place + BLOCK <= len(data):
+        bits = between(data, place, 9, 13) | between(data, place, 28, 32)
+        high = between(data, place, 0x80, 0xFF)
+        leads = between(data, place, 0xC2, 0xC2) | between(data, place, 0xE1, 0xE3)
     else:
-        for part in range(8):
-            if place + 8 * part >= stop:
-                break
-            value = load(data, place + 8 * part)
-            high |= value
-            bits |= eight_flags(_space_flags(value)) << np.uint64(8 * part)
+        for at in range(place, stop):
+            byte = data[at]
+            bits |= np.uint64(9 <= byte <= 13 or 28 <= byte <= 32) << np.uint64(at - place)
+            high |= np.uint64(byte >= 0x80) << np.uint64(at - place)
+        leads = high
     over = 0
-    if high & _HIGH:
+    if high:
         bits |= (np.uint64(1) << np.uint64(spill)) - np.uint64(1)
-        for part in range(place, min(place + 64, stop), 8):
-            leads = _space_leads(load(data, part))
-            while leads:
-                at = part + np.int64(trailing_zeros(leads) >> np.uint64(3))
-                leads &= leads - np.uint64(1)
-                length = _space_length(data, at, stop)
-                bits |= ((np.uint64(1) << np.uint64(length)) - np.uint64(1)) << np.uint64(at - place)
-                over = max(over, at + length - place - 64)
-    if stop - place < 64:
+        while leads:
+            at = place + np.int64(trailing_zeros(leads))
+            leads &= leads - np.uint64(1)
+            length = _space_length(data, at, stop)
+            bits |= ((np.uint64(1) << np.uint64(length)) - np.uint64(1)) << np.uint64(at - place)
+            over = max(over, at + length - place - BLOCK)
+    if stop - place < BLOCK:
         bits |= ~np.uint64(0) << np.uint64(stop - place)
     return ~bits, over
 
 
-@njit(nogil=True, cache=True)
+@compiled
+def _breaks(data, place, stop):
+    """A bit for the last byte of each line break in up to 64 bytes, and whether one is more than a line feed."""
+    feeds = odd = last = np.uint64(0)
+    if place + BLOCK <= len(data):
+        feeds = between(data, place, 10, 10)
+        odd = between(data, place, 11, 13) | between(data, place, 0x1C, 0x1E)
+        last = between(data, place, 0x85, 0x85) | between(data, place, 0xA8, 0xA9)
+    else:
+        for at in range(place, stop):
+            byte = data[at]
+            feeds |= np.uint64(byte == 10) << np.uint64(at - place)
+            odd |= np.uint64(11 <= byte <= 13 or 0x1C <= byte <= 0x1E) << np.uint64(at - place)
+            last |= np.uint64(byte >= 0x80) << np.uint64(at - place)
+    while last:
+        # U+0085, U+2028 and U+2029 are the only breaks beyond ASCII.
+        bit = last & (~last + np.uint64(1))
+        last ^= bit
+        at = place + np.int64(trailing_zeros(bit))
+        if data[at] == 0x85:
+            odd |= bit * np.uint64(at >= 1 and data[at - 1] == 0xC2)
+        elif data[at] | 1 == 0xA9:
+            odd |= bit * np.uint64(at >= 2 and data[at - 1] == 0x80 and data[at - 2] == 0xE2)
+    if stop - place < BLOCK:
+        here = first_bits(stop - place)
+        feeds &= here
+        odd &= here
+    return feeds | odd, odd != 0
+
+
+@compiled
 def _find_words(data, offsets, table, rows, text, starts, kinds, odd_breaks):
     """Lay the words of all rows end to end; returns how many there are, whether or not there was room for all."""
     room = len(kinds)
@@ -272,39 +280,41 @@ def _find_words(data, offsets, table, rows, text, starts, kinds, odd_breaks):
     at = 0
     for row in range(len(offsets) - 1):
         place, stop = offsets[row], offsets[row + 1]
-        begun, ended = -1, place
-        before = np.uint64(0)
-        spill = 0
+        begun, spill = -1, 0
+        before = broken = np.uint64(0)
         while place < stop:
             solid, spill = filled(data, place, stop, spill)
-            turns = solid ^ (solid << np.uint64(1) | before)
+            after = solid << np.uint64(1) | before
+            begins, ends = solid & ~after, after & ~solid
             before = solid >> np.uint64(63)
-            while turns:
-                here = place + np.int64(trailing_zeros(turns))
-                turns &= turns - np.uint64(1)
+            breaks, odd = _breaks(data, place, stop)
+            if odd:
+                odd_breaks[row] = True
+            while begins | ends:
                 if begun < 0:
-                    begun = here
-                    if here - ended == 1 and data[ended] == 10:
-                        if rows[row] < num <= room:
-                            kinds[num - 1] |= ENDS_LINE
-                    elif here - ended != 1 or data[ended] != 32:
-                        broken = _look_at_gap(data, ended, here, row, odd_breaks)
-                        if broken and rows[row] < num <= room:
-                            kinds[num - 1] |= ENDS_LINE
-                else:
-                    if num < room:
-                        starts[num], kinds[num] = at, 0
-                        at = _copy(data, begun, here - begun, text, at)
-                    num += 1
-                    begun, ended = -1, here
-            place += 64
+                    begun = place + np.int64(trailing_zeros(begins))
+                    earlier = (begins & (~begins + np.uint64(1))) - np.uint64(1)
+                    begins &= begins - np.uint64(1)
+                    if broken | breaks & earlier and rows[row] < num <= room:
+                        kinds[num - 1] |= ENDS_LINE
+                    breaks &= ~earlier
+                    broken = np.uint64(0)
+                if ends == 0:
+                    break
+                end = place + np.int64(trailing_zeros(ends))
+                ends &= ends - np.uint64(1)
+                if num < room:
+                    starts[num], kinds[num] = at, 0
+                    at = _copy(data, begun, end - begun, text, at)
+                num += 1
+                begun = -1
+            broken |= breaks
+            place += BLOCK
         if begun >= 0:
             if num < room:
                 starts[num], kinds[num] = at, 0
                 at = _copy(data, begun, stop - begun, text, at)
             num += 1
-            ended = stop
-        _look_at_gap(data, ended, stop, row, odd_breaks)
         if rows[row] < num <= room:
             kinds[num - 1] |= ENDS_LINE
         rows[row + 1] = num
@@ -314,34 +324,21 @@ def _find_words(data, offsets, table, rows, text, starts, kinds, odd_breaks):
     return num
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _look_at_gap(data, place, stop, row, odd_breaks):
-    """Whether a line ends in the white space between two words."""
-    broken = False
-    for at in range(place, stop):
-        byte = data[at]
-        if byte == 10:
-            broken = True
-        elif 11 <= byte <= 13 or 0x1C <= byte <= 0x1E:
-            broken = odd_breaks[row] = True
-        elif byte >= 0x80:
-            # U+0085, U+2028 and U+2029 are the only breaks beyond ASCII.
-            line_end = byte == 0x85 and data[at - 1] == 0xC2
-            separator = (byte | 1) == 0xA9 and at - 2 >= place and data[at - 1] == 0x80 and data[at - 2] == 0xE2
-            if line_end or separator:
-                broken = odd_breaks[row] = True
-    return broken
-
-
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _copy(data, place, length, text, at):
-    """Copy bytes, eight at a time; returns where they end. Up to seven bytes behind are overwritten."""
-    for done in range(0, length, 8):
-        store_u64(text, at + done, load(data, place + done))
+    """Copy bytes, sixteen at first; returns where they end. Up to fifteen bytes behind are overwritten."""
+    done = 0
+    if place + 16 <= len(data):
+        first, second = load_u64(data, place), load_u64(data, place + 8)
+        store_u64(text, at, first)
+        store_u64(text, at + 8, second)
+        done = 16
+    for more in range(done, length, 8):
+        store_u64(text, at + more, load(data, place + more))
     return at + length
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _find_regex_words(data, offsets, table, rows, text, starts, kinds, odd_breaks):
     room = len(kinds)
     num = 0
@@ -374,79 +371,67 @@ def _find_regex_words(data, offsets, table, rows, text, starts, kinds, odd_break
     return num
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _letters(value):
-    """The highest bit of each of eight bytes that is an ASCII letter."""
-    low = (value | _CASE) & _LOW7
-    return ((low + np.uint64(0x1F1F1F1F1F1F1F1F)) ^ (low + np.uint64(0x0505050505050505))) & ~value & _HIGH
-
-
-@njit(nogil=True, cache=True, inline="always")
-def _digits(value):
-    """The highest bit of each of eight bytes that is an ASCII digit."""
-    low = value & _LOW7
-    return ((low + np.uint64(0x5050505050505050)) ^ (low + np.uint64(0x4646464646464646))) & ~value & _HIGH
-
-
-@njit(nogil=True, cache=True)
+@allocating
 def _look_at_words(text, starts, table, chars, hashes, kinds):
+    odd = np.empty(len(kinds), np.int32)
+    num_odd = _look_at_plain_words(text, starts, chars, hashes, kinds, odd)
+    for number in range(num_odd):
+        word = np.int64(odd[number])
+        place, stop = np.int64(starts[word]), np.int64(starts[word + 1])
+        kinds[word] |= _look_at_characters(text, place, stop, table) | _ending(text, place, stop, table)
+
+
+@compiled
+def _look_at_plain_words(text, starts, chars, hashes, kinds, odd):
+    """Hashes and code points of all words, and kinds of those for which sixteen bytes at once can tell.
+
+    Nearly without a branch: what follows a word's last letter or digit is nearly always ASCII punctuation, and ends a
+    sentence with its last mark or not at all. The others' numbers are put in `odd`; returns how many there are.
+    """
+    num_odd = 0
     total = 0
     stop = np.int64(starts[0])
     for word in range(len(kinds)):
         place, stop = stop, np.int64(starts[word + 1])
         chars[word] = total
         state = np.uint64(stop - place) * _SECOND
+        letters = plain = high = wide = continued = np.uint64(0)
         at = place
-        high = wide = letters = digits = np.uint64(0)
         while stop - at > 16:
-            value = load_u64(text, at)
-            state = mixed(state, value)
-            high |= value
-            wide |= value & value << np.uint64(1) & value << np.uint64(2)
-            letters |= _letters(value)
-            digits |= _digits(value)
-            at += 8
-        # Without a branch: the rest, at most 16 bytes, as its first eight and its last eight.
-        left = stop - at
-        value = first_bytes(load_u64(text, at), min(left, 8))
-        state = mixed(state, value)
-        last_value = load_u64(text, max(stop - 8, at)) if left > 8 else np.uint64(0)
-        hashes[word] = finished(mixed(state, last_value))
-        high |= value | last_value
-        wide |= value & value << np.uint64(1) & value << np.uint64(2)
-        wide |= last_value & last_value << np.uint64(1) & last_value << np.uint64(2)
-        letters |= _letters(value) | _letters(last_value)
-        digits |= _digits(value) | _digits(last_value)
-        kind = np.int64(kinds[word])
-        if high & _HIGH:
-            total += stop - place
-            if letters and not wide & _HIGH:
-                for at in range(place, stop, 8):
-                    total -= np.int64(continuations(first_bytes(load_u64(text, at), min(stop - at, 8))))
-                kind |= HAS_LETTER | HAS_CONTENT
-            else:
-                count, seen = _look_at_characters(text, place, stop, table)
-                total += count - (stop - place)
-                kind |= seen
-        else:
-            total += stop - place
-            kind |= (letters != 0) * (HAS_LETTER | HAS_CONTENT) | (digits != 0) * HAS_CONTENT
-        last = np.int64(text[stop - 1])
-        before = np.int64(text[max(stop - 2, place)])
-        flags = np.int64(table.flags[last])
-        plain = (last | before) < 0x80 and (flags | np.int64(table.flags[before])) & (LETTER | DIGIT) != 0
-        if plain:
-            kind |= (flags & TERMINAL != 0) * ENDS_SENTENCE
-        else:
-            kind |= _ending(text, place, stop, table)
-        kinds[word] = kind
+            state = mixed(mixed(state, load_u64(text, at)), load_u64(text, at + 8))
+            letters |= between_16(text, at, 65, 90) | between_16(text, at, 97, 122)
+            plain |= between_16(text, at, 48, 57)
+            high |= between_16(text, at, 0x80, 0xFF)
+            wide |= between_16(text, at, 0xE0, 0xFF)
+            continued += count_ones(between_16(text, at, 0x80, 0xBF))
+            at += 16
+        left = np.uint64(stop - at)
+        state = mixed(state, load_u64(text, at) & FIRST_EIGHT[left])
+        hashes[word] = finished(mixed(state, load_u64(text, at + 8) & NEXT_EIGHT[left]))
+        # A bit for each of the last sixteen bytes or fewer.
+        here = first_bits(left)
+        last_letters = (between_16(text, at, 65, 90) | between_16(text, at, 97, 122)) & here
+        last_plain = last_letters | between_16(text, at, 48, 57) & here
+        last_high = between_16(text, at, 0x80, 0xFF) & here
+        ends = (between_16(text, at, 46, 46) | between_16(text, at, 33, 33) | between_16(text, at, 63, 63)) & here
+        ended = ends >> (left - np.uint64(1))
+        letters |= last_letters
+        high |= last_high
+        wide |= between_16(text, at, 0xE0, 0xFF) & here
+        continued += count_ones(between_16(text, at, 0x80, 0xBF) & here)
+        total += stop - place - np.int64(continued)
+        kind = (letters != 0) * HAS_LETTER | (letters | plain | last_plain != 0) * HAS_CONTENT
+        kinds[word] |= kind | np.int64(ended) * ENDS_SENTENCE
+        odd[num_odd] = word
+        untold = (last_plain <= last_high) | (ended == 0) & (ends > last_plain)
+        num_odd += untold | (high != 0) & ((wide != 0) | (letters == 0))
     chars[len(kinds)] = total
+    return num_odd
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _look_at_characters(text, place, stop, table):
-    """Count a word's code points, and say what kinds of characters it has."""
-    count = 0
+    """What kinds of characters a word has."""
     kind = 0
     while place < stop:
         code, length = decode(text, place, stop)
@@ -457,12 +442,11 @@ def _look_at_characters(text, place, stop, table):
             kind |= HAS_CONTENT
         if flags & WIDE_TERMINAL:
             kind |= HAS_WIDE_MARK
-        count += 1
         place += length
-    return count, kind
+    return kind
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _ending(text, place, stop, table):
     """Whether the punctuation at a word's end ends a sentence, and whether the word is nothing else."""
     kind = 0
@@ -478,7 +462,7 @@ def _ending(text, place, stop, table):
     return kind | ALL_PUNCTUATION
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _count_sentences(text, starts, kinds, table, rows, sentences):
     for row in range(len(sentences)):
         fresh, ended = True, False
@@ -495,7 +479,7 @@ def _count_sentences(text, starts, kinds, table, rows, sentences):
         sentences[row] = count
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _wide_ends(text, place, stop, table):
     """Sentences that end within a word: after an East Asian mark that more than punctuation follows."""
     count = 0

@@ -10,11 +10,11 @@ import itertools
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numba import njit
 
 from dataeff.arrow import I64, U8, U32, U64
 from dataeff.errors import PlanError
 from dataeff.kernel import words
+from dataeff.kernel.compiled import allocating, compiled, inlined
 from dataeff.kernel.minhash import EMPTY, filled_up, lower, mixed
 from dataeff.kernel.words import GROWTH, PADDING, PIECE, decode, fold_words, hash_words, piece_end, room_for
 
@@ -92,7 +92,7 @@ def _check(n: int) -> None:
         raise PlanError(f"a shingle of {n} units; it must have 1 to {_FOLLOWING}")
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _sketch(data, offsets, unicode, chars, n, a, b, signatures, counts):
     folded, units, hashes = _scratch()
     short = np.empty(len(hashes), np.uint32)
@@ -125,7 +125,7 @@ def _sketch(data, offsets, unicode, chars, n, a, b, signatures, counts):
         counts[row] = total
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _all_shingles(data, offsets, unicode, chars, n, out, bounds):
     """All shingle hashes of all rows, in order, into `out`; where each row's end into `bounds`."""
     folded, units, hashes = _scratch()
@@ -154,14 +154,14 @@ def _all_shingles(data, offsets, unicode, chars, n, out, bounds):
         bounds[row + 1] = total
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def _scratch():
     """Room for folded words, which may have to grow, for the hashes of units, and for those of shingles."""
     folded = np.empty(PIECE * GROWTH + PADDING, np.uint8)
     return folded, np.empty(_ROOM + _FOLLOWING, np.uint64), np.empty(_ROOM + _FOLLOWING, np.uint64)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _keep(folded, done, at):
     """Move the word that was begun at `done` to the front; returns where it ends."""
     for place in range(done, at):
@@ -169,7 +169,7 @@ def _keep(folded, done, at):
     return at - done
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _hash_units(folded, place, end, more, units, count, chars):
     """Hash words or code points into `units[count:]` until they or the room end; returns place and count."""
     if not chars:
@@ -186,7 +186,7 @@ def _hash_units(folded, place, end, more, units, count, chars):
     return place, count
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _combine(units, count, n, hashes):
     """Hash every `n` consecutive units; returns how many there are. Written so that the loops run many at a time."""
     made = count - n + 1
@@ -200,14 +200,14 @@ def _combine(units, count, n, hashes):
     return made
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _finished(value):
     """A combined hash whose bits all depend on all of its units."""
     value = (value ^ value >> np.uint64(32)) * _MIX
     return value ^ value >> np.uint64(29)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _carry(units, count, n):
     """Move the last `n - 1` units to the front, for shingles that go on in the next block; returns how many."""
     kept = min(count, n - 1)

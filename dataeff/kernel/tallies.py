@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from dataeff.arrow import I64, U64
+from dataeff.kernel.compiled import allocating, compiled
 from dataeff.kernel.lines import BLANK, DUPLICATE, ENDS_SENTENCE, Lines
 from dataeff.kernel.segment import HAS_CONTENT, HAS_LETTER, Words
 
@@ -42,15 +42,11 @@ def tally_words(words: Words, stop_hashes: U64) -> WordTally:
         words: Words of a batch.
         stop_hashes: Hashes of different words, by `dataeff.kernel.segment.word_hashes`.
     """
-    bits = max(6, int(len(stop_hashes) * 8).bit_length())
-    slots = np.full(1 << bits, -1, np.int64)
-    for number, key in enumerate(stop_hashes.tolist()):
-        slot = key >> (64 - bits)
-        while slots[slot] >= 0:
-            slot = (slot + 1) % len(slots)
-        slots[slot] = number
+    slots, bits = _one_slot_each(stop_hashes)
     counts = np.zeros((4, len(words.rows) - 1), np.int64)
-    _tally_words(words.rows, words.chars, words.hashes, words.kinds, stop_hashes, slots, counts)
+    _tally_words(
+        words.rows, words.chars, words.hashes, words.kinds, np.append(stop_hashes, np.uint64(0)), slots, bits, counts
+    )
     return WordTally(*counts)
 
 
@@ -61,33 +57,38 @@ def tally_lines(lines: Lines, short_chars: int) -> LineTally:
     return LineTally(*counts)
 
 
-@njit(nogil=True, cache=True)
-def _tally_words(rows, chars, hashes, kinds, stop_hashes, slots, counts):
-    seen = np.full(len(stop_hashes), -1, np.int64)
-    last = len(slots) - 1
-    bits = 0
-    while 1 << bits < len(slots):
+def _one_slot_each(hashes: U64) -> tuple[I64, int]:
+    """A table by hashes' highest bits, so large that no two share a slot, and its bits; `len(hashes)` where free."""
+    bits = max(6, int(len(hashes) * 8).bit_length())
+    while len(np.unique(hashes >> np.uint64(64 - bits))) < len(hashes):
         bits += 1
+    slots = np.full(1 << bits, len(hashes), np.int64)
+    slots[(hashes >> np.uint64(64 - bits)).astype(np.int64)] = np.arange(len(hashes))
+    return slots, bits
+
+
+@allocating
+def _tally_words(rows, chars, hashes, kinds, stop_hashes, slots, bits, counts):
+    """Without a branch for each word; `stop_hashes` has one more, which stands for no word."""
+    none = len(stop_hashes) - 1
+    seen = np.full(len(stop_hashes), -1, np.int64)
+    shift = np.uint64(64 - bits)
     for row in range(len(rows) - 1):
         content = content_chars = letters = stop_words = 0
         for word in range(rows[row], rows[row + 1]):
             kind = np.int64(kinds[word])
             letters += kind & HAS_LETTER
-            if kind & HAS_CONTENT:
-                content += 1
-                content_chars += chars[word + 1] - chars[word]
-            slot = np.int64(hashes[word] >> np.uint64(64 - bits))
-            while slots[slot] >= 0:
-                number = slots[slot]
-                if stop_hashes[number] == hashes[word]:
-                    stop_words += seen[number] != row
-                    seen[number] = row
-                    break
-                slot = (slot + 1) & last
+            has_content = kind & HAS_CONTENT != 0
+            content += has_content
+            content_chars += has_content * (np.int64(chars[word + 1]) - chars[word])
+            number = slots[np.int64(hashes[word] >> shift)]
+            seen[number if stop_hashes[number] == hashes[word] else none] = row
+        for number in range(none):
+            stop_words += seen[number] == row
         counts[0, row], counts[1, row], counts[2, row], counts[3, row] = content, content_chars, letters, stop_words
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _tally_lines(rows, chars, kinds, short_chars, counts):
     for row in range(len(rows) - 1):
         for line in range(rows[row], rows[row + 1]):

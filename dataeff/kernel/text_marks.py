@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from dataeff.arrow import I64, U8
+from dataeff.kernel.blocks import BLOCK, between
+from dataeff.kernel.compiled import compiled, inlined
+from dataeff.kernel.memory import count_ones, trailing_zeros
+from dataeff.kernel.segment import first_bits
 
-_BLOCK = 128
-"""Bytes that are looked at together; their counts fit in a byte."""
 _PHRASE = np.frombuffer(b"lorem ipsum", np.uint8)
 _PHRASE_M = 4
 """Where the letter stands in it that, with what follows, it is looked for by."""
@@ -41,60 +42,67 @@ def count_marks(data: U8, offsets: I64) -> Marks:
     return Marks(*counts)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _count_marks(data, offsets, phrase, counts):
     for row in range(len(offsets) - 1):
         start, stop = offsets[row], offsets[row + 1]
         hashes = brackets = ellipses = phrases = 0
-        run = 0
-        for place in range(start, stop, _BLOCK):
-            end = min(place + _BLOCK, stop)
-            near = True
-            if end - place == _BLOCK and end + 2 <= len(data):
-                more_hashes, more_brackets, near = _look_at_block(data[place : end + 2])
-                hashes += more_hashes
-                brackets += more_brackets
+        last_dot, dots_in_run = start - 2, 0
+        for place in range(start, stop, BLOCK):
+            if place + BLOCK + 2 <= len(data):
+                more_hashes, more_brackets, dots, signs, ms = _look_at_block(data, place)
             else:
-                for at in range(place, end):
-                    hashes += data[at] == 35
-                    brackets += data[at] == 123
-            if not near and run == 0:
-                continue
-            for at in range(place, end):
-                byte = data[at]
-                run = run + 1 if byte == 46 else 0
-                ellipses += run == 3
-                run %= 3
-                if byte == 0xE2 and at + 2 < stop:
-                    ellipses += data[at + 1] == 0x80 and data[at + 2] == 0xA6
-                elif byte | 0x20 == 109:
-                    phrases += _stands(data, at - _PHRASE_M, start, stop, phrase)
+                more_hashes, more_brackets, dots, signs, ms = _look_at_end(data, place, stop)
+            if stop - place < BLOCK + 2:
+                here = first_bits(min(stop - place, BLOCK))
+                more_hashes, more_brackets, dots, ms = more_hashes & here, more_brackets & here, dots & here, ms & here
+                signs &= first_bits(max(stop - place - 2, 0))
+            hashes += np.int64(count_ones(more_hashes))
+            brackets += np.int64(count_ones(more_brackets))
+            ellipses += np.int64(count_ones(signs))
+            while dots:
+                at = place + np.int64(trailing_zeros(dots))
+                dots &= dots - np.uint64(1)
+                dots_in_run = dots_in_run % 3 + 1 if at == last_dot + 1 else 1
+                ellipses += dots_in_run == 3
+                last_dot = at
+            while ms:
+                at = place + np.int64(trailing_zeros(ms))
+                ms &= ms - np.uint64(1)
+                phrases += _stands(data, at - _PHRASE_M, start, stop, phrase)
         counts[0, row], counts[1, row], counts[2, row], counts[3, row] = hashes, ellipses, brackets, phrases
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _look_at_block(block):
-    """Number signs and brackets in a block, and whether an ellipsis or the phrase may begin in it.
+@inlined
+def _look_at_block(data, place):
+    """A bit for each of 64 bytes that is a number sign, bracket or full stop, begins U+2026, or may be the phrase's m.
 
-    Written for the compiler to take many bytes at once: nothing but bytes, and no branch.
-
-    Args:
-        block: `_BLOCK` bytes, then two more.
+    Two bytes more are looked at.
     """
-    second, third = block[1:], block[2:]
-    hashes = brackets = near = np.uint8(0)
-    for at in range(_BLOCK):
-        byte, next_byte, last = block[at], second[at], third[at]
-        hashes = np.uint8(hashes + np.uint8(byte == np.uint8(35)))
-        brackets = np.uint8(brackets + np.uint8(byte == np.uint8(123)))
-        dots = np.uint8((byte == np.uint8(46)) & (next_byte == np.uint8(46)))
-        sign = np.uint8((byte == np.uint8(0xE2)) & (next_byte == np.uint8(0x80)) & (last == np.uint8(0xA6)))
-        m_space_i = (byte | np.uint8(32) == np.uint8(109)) & (next_byte == np.uint8(32))
-        near |= dots | sign | np.uint8(m_space_i & (last | np.uint8(32) == np.uint8(105)))
-    return np.int64(hashes), np.int64(brackets), near != 0
+    signs = (
+        between(data, place, 0xE2, 0xE2) & between(data, place + 1, 0x80, 0x80) & between(data, place + 2, 0xA6, 0xA6)
+    )
+    ms = (between(data, place, 77, 77) | between(data, place, 109, 109)) & between(data, place + 1, 32, 32)
+    ms &= between(data, place + 2, 73, 73) | between(data, place + 2, 105, 105)
+    return between(data, place, 35, 35), between(data, place, 123, 123), between(data, place, 46, 46), signs, ms
 
 
-@njit(nogil=True, cache=True)
+@compiled
+def _look_at_end(data, place, stop):
+    """The same of up to 64 bytes, one by one, where two more may not be there; more m than need be."""
+    hashes = brackets = dots = signs = ms = np.uint64(0)
+    for at in range(place, min(place + BLOCK, stop)):
+        bit = np.uint64(1) << np.uint64(at - place)
+        byte = data[at]
+        hashes |= bit * np.uint64(byte == 35)
+        brackets |= bit * np.uint64(byte == 123)
+        dots |= bit * np.uint64(byte == 46)
+        signs |= bit * np.uint64(byte == 0xE2 and at + 2 < stop and data[at + 1] == 0x80 and data[at + 2] == 0xA6)
+        ms |= bit * np.uint64(byte | 0x20 == 109)
+    return hashes, brackets, dots, signs, ms
+
+
+@compiled
 def _stands(data, place, start, stop, phrase):
     """Whether an ASCII phrase in lower case stands at `place`, in any case."""
     if place < start or place + len(phrase) > stop:

@@ -11,9 +11,9 @@ import unicodedata
 from typing import Literal
 
 import numpy as np
-from numba import njit
 
 from dataeff.arrow import I64, U8
+from dataeff.kernel.compiled import allocating, compiled, inlined
 from dataeff.kernel.memory import load_u64, store_u64, trailing_zeros
 from dataeff.kernel.unicode import (
     CLASS_MASK,
@@ -99,7 +99,7 @@ def tables_for(data: U8, offsets: I64) -> Tables:
     return _NO_TABLES if _is_ascii(data, offsets[0], offsets[-1]) else tables()
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _is_ascii(data, start, stop):
     while start + 64 <= stop:
         if not _are_ascii(data, start):
@@ -111,7 +111,7 @@ def _is_ascii(data, start, stop):
     return True
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _are_ascii(data, place):
     """Whether 64 bytes are all below 128."""
     bits = np.uint64(0)
@@ -120,7 +120,7 @@ def _are_ascii(data, place):
     return bits & _HIGH == 0
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def decode(data, place, stop):
     """Code point at `place` and its length in bytes; a byte that begins none is U+FFFD, one byte long."""
     lead = np.int64(data[place])
@@ -137,7 +137,7 @@ def decode(data, place, stop):
     return 0xFFFD, 1
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _load(data, place, stop):
     """Eight bytes from `place` on, with zeros for those from `stop` on."""
     if place + 8 <= stop:
@@ -148,7 +148,7 @@ def _load(data, place, stop):
     return word
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _first_of(word):
     """The code point that eight bytes begin with, and its length in bytes; U+FFFD for a byte that begins none.
 
@@ -169,7 +169,7 @@ def _first_of(word):
     return code, length
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _find_passages(data, offsets, flag, unicode, passages):
     """Find what may not be in the normal form that `flag` stands for.
 
@@ -202,7 +202,7 @@ def _find_passages(data, offsets, flag, unicode, passages):
     return num
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _next_passage(data, place, stop, flag, unicode):
     """Start and stop of the first passage that may not be in normal form; two equal numbers where none is.
 
@@ -241,7 +241,7 @@ def _next_passage(data, place, stop, flag, unicode):
     return (safe, stop) if wrong else (stop, stop)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def encode(code, out, at):
     """Write a code point as UTF-8 from `at` on; returns where it ends."""
     if code < 0x80:
@@ -263,7 +263,7 @@ def encode(code, out, at):
     return at + 4
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _fold_eight(word):
     """Eight ASCII bytes folded: lower case; zero for all but letters, digits and the underscore."""
     upper = (word + np.uint64(0x3F3F3F3F3F3F3F3F)) & ~(word + np.uint64(0x2525252525252525)) & _HIGH
@@ -275,7 +275,7 @@ def _fold_eight(word):
     return lower & (kept | kept - (kept >> np.uint64(7)))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def piece_end(data, place, stop, pending):
     """Where a piece of a row that begins at `place` ends: between characters.
 
@@ -291,7 +291,7 @@ def piece_end(data, place, stop, pending):
     return end
 
 
-@njit(nogil=True, cache=True)
+@allocating
 def room_for(out, at, length):
     """`out`, or a larger copy of it if the folded words of `length` bytes may not fit from `at` on."""
     needed = at + length * GROWTH + PADDING
@@ -302,7 +302,7 @@ def room_for(out, at, length):
     return larger
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def fold_words(data, place, stop, unicode, out, at, alone):
     """Write the folded words of a piece of a row from `out[at]` on, zeros between them and `PADDING` zeros behind.
 
@@ -354,7 +354,7 @@ def fold_words(data, place, stop, unicode, out, at, alone):
     return at, alone
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _put_folded(code, fold, unicode, out, at, alone):
     """Write the case fold of a code point."""
     for column in range(3):
@@ -367,7 +367,7 @@ def _put_folded(code, fold, unicode, out, at, alone):
     return at, alone
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _put(code, kind, out, at, alone):
     """Write one folded code point of class `kind`; `alone` says that the word before is a letter of its own."""
     if kind == SEPARATOR:
@@ -379,7 +379,7 @@ def _put(code, kind, out, at, alone):
     return encode(code, out, at), kind == SOLO or (alone and kind == MARK)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def hash_words(words, place, end, more, hashes, count):
     """Hash words from `place` on into `hashes[count:]`, until the words or the room end.
 
@@ -427,7 +427,7 @@ def hash_words(words, place, end, more, hashes, count):
     return begun, count
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _filled(words, place):
     """A bit for each of 64 bytes that is not zero."""
     bits = np.uint64(0)
@@ -438,7 +438,7 @@ def _filled(words, place):
     return bits
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inlined
 def _hash_word(words, begun, length):
     """64-bit hash of a word, eight bytes at a time; zeros fill the last eight."""
     state = np.uint64(0)
