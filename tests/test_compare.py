@@ -376,6 +376,8 @@ def test_the_cost_of_the_real_run_is_marked_as_extrapolated_and_its_price_as_old
         *("--accelerator", "H200", "--corpus-scale", "1e9", "--cpu-price", "0.04"),
     )
     assert "~ extrapolated" in table
+    assert "~ intervals of 95 %: the measured ratio's joined with the scaling law's own, of 199 laws" in table
+    assert "~ beyond the law's runs: 1e+12 tokens, where its runs have 1e+08 to 9e+11" in table
     assert "MFU 0.40 x 9.89e+14" in table
     assert "H200 at $3.50 an hour" in table
     assert "days old (2026)" in table
@@ -385,6 +387,19 @@ def test_the_cost_of_the_real_run_is_marked_as_extrapolated_and_its_price_as_old
     assert isinstance(refused.exception, PlanError)
     assert "no price of 'H1000' is known" in str(refused.exception)
     assert "H100" in str(refused.exception)
+
+
+def test_the_cost_of_a_candidate_is_traced_to_the_ratio_and_the_law(finished):
+    given = ("--parameters", "7e9", "--tokens", "1e12", "--devices", "64", "--mfu", "0.4", "--corpus-scale", "1e9")
+    traced = shown("cost", str(finished), *given, "--explain", "raw")
+    assert "raw: 1.0000 times raw's tokens to the same loss, measured" in traced
+    assert "law: R_D* 15.39 as published, " in traced
+    assert "in 95 % of 199 refitted laws" in traced
+    assert "~ tokens: 1e+12; by the ratio alone 1e+12, by the law alone 1e+12" in traced
+    assert "MFU 0.40 x 9.89e+14" in traced
+    refused = CliRunner().invoke(app, ["cost", str(finished), *given, "--explain", "cooked"])
+    assert isinstance(refused.exception, PlanError)
+    assert "no ratio of 'cooked' to carry over; it has those of raw" in str(refused.exception)
 
 
 def test_screening_by_size_starts_small_and_ends_with_the_deciding_model(corpus, tmp_path):

@@ -34,9 +34,12 @@ def cost(
     cpu_price: Annotated[
         float | None, typer.Option(metavar="USD", help="Of a CPU-hour, for making the corpus.")
     ] = None,
+    explain: Annotated[
+        str | None, typer.Option(metavar="CANDIDATE", help="Print how each of its figures came about instead.")
+    ] = None,
 ) -> None:
     """Say what each candidate of a comparison means for the run that you plan, in device-hours and dollars."""
-    from dataeff.reports.comparison import Priced, Real, print_cost
+    from dataeff.reports.comparison import Priced, Real, explain_cost, print_cost
 
     real = Real(
         parameters=parameters,
@@ -48,4 +51,8 @@ def cost(
         ettr=ettr,
         corpus_scale=corpus_scale,
     )
-    print_cost(comparison, real, Priced.of(price or accelerator, prices, spot=spot, cpu_price=cpu_price))
+    priced = Priced.of(price or accelerator, prices, spot=spot, cpu_price=cpu_price)
+    if explain is None:
+        print_cost(comparison, real, priced)
+    else:
+        explain_cost(comparison, explain, real, priced)

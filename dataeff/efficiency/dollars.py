@@ -2,23 +2,30 @@
 
 What was measured and what is carried over to a larger run are kept apart: a ratio of tokens is measured on proxies at
 their scale; that it holds at the scale of the real run is an extrapolation, and marked as one.
+
+A figure that the scaling law has a part in is as unsure as both, the ratio and the law. Their errors are independent,
+being of different runs, so the distances of an end from the figure are added as squares (the method of variance
+estimates recovery, Zou & Donner 2008, for intervals that are not symmetric): one distance is that of the ratio's own
+end under the law as given, the other that of a quantile over equally likely laws at the ratio as measured. Tokens, and
+what follows from them, are joined as logarithms, as the ratio's interval is one of logarithms; losses are not.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dataeff.efficiency.mfu import Peak
 from dataeff.efficiency.repetition import ScalingLaw, effective_tokens, tokens_worth
+from dataeff.efficiency.repetition_draws import DRAWS, PARAMETERS, TOKENS
 from dataeff.errors import PlanError
 from dataeff.prices import Price
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A figure with its interval; an end that is not known is None."""
+    """A figure with its interval of 95 %; an end that is not known is None, one that has no bound is infinite."""
 
     value: float | None
     low: float | None = None
@@ -101,8 +108,22 @@ class Carried:
     """Training and the corpus."""
     loss_change: Interval
     """At equal tokens, by the scaling law, in nats: below 0 is better."""
+    tokens_by: Parts
+    loss_change_by: Parts
+    beyond: tuple[str, ...] = field(default=())
+    """How the run lies beyond those that the law was fitted to."""
     steps: tuple[str, ...] = field(default=())
     """How each figure came about, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a figure's interval would be if only one of its sources were unsure."""
+
+    ratio: Interval
+    """The measured ratio, with the law as it is."""
+    law: Interval
+    """The law, with the ratio as it was measured. No wider than the figure where the law has no part in it."""
 
 
 def carried(
@@ -117,6 +138,7 @@ def carried(
     corpus_scale: float = 1.0,
     repetition_matched: bool = False,
     law: ScalingLaw | None = None,
+    laws: Sequence[ScalingLaw] | None = None,
 ) -> Carried:
     """Carry a ratio of tokens over to the real run.
 
@@ -124,6 +146,8 @@ def carried(
     `ratio` times as many effective ones, and as many of its own as are worth that (data-constrained scaling).
     Where proxies repeated sources as often as the real run will (`real_tokens` of a comparison), the ratio holds
     repetition already, and nothing is added.
+
+    The law thus has a part in tokens only where a source is repeated, and in the change of the loss always.
 
     Args:
         run: What is planned.
@@ -134,23 +158,39 @@ def carried(
         corpus_usd: What making the corpus costs.
         corpus_scale: How many times larger the real corpus is than the one that was compared.
         repetition_matched: Whether the proxies were.
-        law: For the change of the loss; the published one if not given.
+        law: For what repetition is worth, and for the change of the loss; the published one if not given.
+        laws: Equally likely ones, how sure the law is: those of `repetition_draws` if neither is given, none with a law
+            of your own; `dataeff.efficiency.repetition_fit.law_draws` makes them.
     """
+    if laws is None:
+        laws = DRAWS if law is None else ()
     law = law or ScalingLaw()
     supply = {name: round(tokens * corpus_scale) for name, tokens in supply.items()}
     baseline = baseline[0], {name: round(tokens * corpus_scale) for name, tokens in baseline[1].items()}
-    worth = run.tokens if repetition_matched else effective_tokens(*baseline, run.tokens)
-    new = ratio.times(worth)
-    if repetition_matched or (ratio.value == 1 and (weights, supply) == baseline):
-        tokens = ratio.times(run.tokens)
-    else:
-        ends = [None if end is None or not math.isfinite(end) else end for end in (new.value, new.low, new.high)]
-        found = [None if end is None or end <= 0 else tokens_worth(weights, supply, end) for end in ends]
-        tokens = Interval(value=found[0], low=found[1], high=found[2])
+    same = repetition_matched or (ratio.value == 1 and (weights, supply) == baseline)
+
+    def worth(law: ScalingLaw) -> float:
+        return run.tokens if repetition_matched else effective_tokens(*baseline, run.tokens, law.r_d)
+
+    def new_of(law: ScalingLaw, ratio: float) -> float:
+        return ratio * worth(law)
+
+    def tokens_of(law: ScalingLaw, ratio: float) -> float:
+        if same or math.isinf(ratio):
+            return ratio * run.tokens
+        if ratio <= 0:
+            return 0.0
+        found = tokens_worth(weights, supply, new_of(law, ratio), law.r_d)
+        return math.inf if found is None else found
+
+    def change_of(law: ScalingLaw, ratio: float) -> float:
+        return law.loss_change(run.parameters, worth(law), ratio) if 0 < ratio < math.inf else math.nan
+
+    new, _ = _joined(new_of, law, laws, ratio, logarithms=True)
+    tokens, tokens_by = _joined(tokens_of, law, laws, ratio, logarithms=True)
+    change, change_by = _joined(change_of, law, laws, ratio, logarithms=False)
     hours = tokens.times(run.device_hours(1.0))
     dollars = hours.times(price.usd_per_hour).plus(corpus_usd) if price else Interval(value=None)
-    changes = [None if end is None or not 0 < end < math.inf else law.loss_change(run.parameters, worth, end)
-               for end in (ratio.value, ratio.low, ratio.high)]  # fmt: skip
     seen = {name: weight * tokens.value / supply[name] for name, weight in weights.items() if weight and tokens.value}
     return Carried(
         ratio=ratio,
@@ -159,13 +199,88 @@ def carried(
         epochs=seen,
         device_hours=hours,
         usd=dollars,
-        loss_change=Interval(value=changes[0], low=changes[1], high=changes[2]),
-        steps=_steps(run, worth, tokens, price, corpus_usd, repetition_matched),
+        loss_change=change,
+        tokens_by=tokens_by,
+        loss_change_by=change_by,
+        beyond=_beyond(run) if laws is DRAWS else (),
+        steps=_steps(run, law, worth(law), tokens, price, corpus_usd, repetition_matched),
     )
 
 
+def _joined(
+    of: Callable[[ScalingLaw, float], float],
+    law: ScalingLaw,
+    laws: Sequence[ScalingLaw],
+    ratio: Interval,
+    *,
+    logarithms: bool,
+) -> tuple[Interval, Parts]:
+    """A figure that rises with the ratio, with the interval of both its sources and of each alone.
+
+    Without a value of the ratio there is no distance to add, and the ends are those of the ratio alone.
+    """
+
+    def at(end: float | None) -> float | None:
+        found = None if end is None else of(law, end)
+        return None if found is None or math.isnan(found) else found
+
+    value, low, high = at(ratio.value), at(ratio.low), at(ratio.high)
+    by_ratio = Interval(value=_finite(value), low=low, high=high)
+    if ratio.value is None or value is None or not laws:
+        return by_ratio, Parts(ratio=by_ratio, law=Interval(value=_finite(value), low=value, high=value))
+    least, most = central(of(one, ratio.value) for one in laws)
+    # The law as given is one of those that may hold.
+    least, most = min(value, least), max(value, most)
+    by_law = Interval(value=_finite(value), low=least, high=most)
+    joined = Interval(
+        value=_finite(value),
+        low=None if low is None else _end(value, low, least, logarithms),
+        high=None if high is None else _end(value, high, most, logarithms),
+    )
+    return joined, Parts(ratio=by_ratio, law=by_law)
+
+
+def central(values: Iterable[float]) -> tuple[float, float]:
+    """Between which 95 % of equally likely values lie; of two ranks that would do, the outer one."""
+    ranked = sorted(values)
+    cut = max(1, math.floor(0.025 * (len(ranked) + 1)))
+    return ranked[cut - 1], ranked[-cut]
+
+
+def _end(value: float, one: float, other: float, logarithms: bool) -> float:
+    """The end whose distance from the value is that of both others, their squares added."""
+    if math.isinf(value):
+        return min(one, other) if min(one, other) < value else value
+    if not logarithms:
+        return value + math.copysign(math.hypot(one - value, other - value), (one - value) or (other - value))
+    if min(one, other) <= 0:
+        return 0.0
+    away = math.hypot(math.log(one / value), math.log(other / value))
+    return value * math.exp(away if max(one, other) > value else -away)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is None or math.isfinite(value) else None
+
+
+def _beyond(run: RealRun) -> tuple[str, ...]:
+    """How a run lies outside those of the published law."""
+    found = []
+    for name, (least, most) in (("parameters", PARAMETERS), ("tokens", TOKENS)):
+        value = getattr(run, name)
+        if not least <= value <= most:
+            found.append(f"{value:.3g} {name}, where its runs have {least:.3g} to {most:.3g}")
+    return tuple(found)
+
+
 def _steps(
-    run: RealRun, worth: float, tokens: Interval, price: Price | None, corpus_usd: float, repetition_matched: bool
+    run: RealRun,
+    law: ScalingLaw,
+    worth: float,
+    tokens: Interval,
+    price: Price | None,
+    corpus_usd: float,
+    repetition_matched: bool,
 ) -> tuple[str, ...]:
     """In words."""
     if run.tokens_per_s is not None:
@@ -179,7 +294,7 @@ def _steps(
     repeated = (
         "proxies repeated sources as often as the real run does, so repetition is in the ratio"
         if repetition_matched
-        else f"of the baseline's {run.tokens:.4g} tokens, repetitions priced (R_D* = 15.39), {worth:.4g} count"
+        else f"of the baseline's {run.tokens:.4g} tokens, repetitions priced (R_D* = {law.r_d:.2f}), {worth:.4g} count"
     )
     steps = [repeated, speed]
     if tokens.value is not None:

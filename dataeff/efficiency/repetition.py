@@ -2,7 +2,8 @@
 
 A token seen again teaches less than a new one: after e epochs, unique tokens count 1 + R_D* (1 - exp(-(e - 1) / R_D*))
 times, so four epochs are worth 3.7 of new data, and no number of epochs more than 1 + R_D* = 16.4. The constants are
-those of the authors' parametric fit (huggingface/datablations).
+those of the authors' parametric fit (huggingface/datablations). How far other fits of the same runs lie from them is in
+`dataeff.efficiency.repetition_draws`; a law of one's own runs is fitted in `dataeff.efficiency.repetition_fit`.
 """
 
 from __future__ import annotations
@@ -74,13 +75,16 @@ def effective_epochs(epochs: float, r_d: float = R_D_STAR) -> float:
     return epochs if epochs <= 1 else 1 - r_d * math.expm1(-(epochs - 1) / r_d)
 
 
-def effective_tokens(weights: Mapping[str, float], supply: Mapping[str, int], tokens: float) -> float:
+def effective_tokens(
+    weights: Mapping[str, float], supply: Mapping[str, int], tokens: float, r_d: float = R_D_STAR
+) -> float:
     """New tokens that are worth `tokens` of a mixture whose sources run out.
 
     Args:
         weights: Share of each source.
         supply: Distinct tokens of each source.
         tokens: To train on, repetitions included.
+        r_d: See `R_D_STAR`.
 
     Raises:
         PlanError: A source with a weight has no tokens.
@@ -89,26 +93,34 @@ def effective_tokens(weights: Mapping[str, float], supply: Mapping[str, int], to
     if empty:
         raise PlanError(f"{', '.join(empty)} has a weight, but no tokens: leave it out of the mixture")
     return math.fsum(
-        supply[name] * effective_epochs(weight * tokens / supply[name]) for name, weight in weights.items() if weight
+        supply[name] * effective_epochs(weight * tokens / supply[name], r_d)
+        for name, weight in weights.items()
+        if weight
     )
 
 
 def tokens_worth(
-    weights: Mapping[str, float], supply: Mapping[str, int], effective: float, *, most_times: float = 1e3
+    weights: Mapping[str, float],
+    supply: Mapping[str, int],
+    effective: float,
+    r_d: float = R_D_STAR,
+    *,
+    most_times: float = 1e3,
 ) -> float | None:
     """Tokens of a mixture that are worth so many new ones; None where no amount of repetition is.
 
     Args:
         weights, supply: As for `effective_tokens`.
         effective: New tokens.
+        r_d: See `R_D_STAR`.
         most_times: Where to stop looking, in multiples of `effective`.
     """
     low, high = effective, effective * most_times
-    if effective_tokens(weights, supply, low) >= effective * (1 - 1e-12):
+    if effective_tokens(weights, supply, low, r_d) >= effective * (1 - 1e-12):
         return low
-    if effective_tokens(weights, supply, high) < effective:
+    if effective_tokens(weights, supply, high, r_d) < effective:
         return None
     while high / low > 1 + 1e-9:
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if effective_tokens(weights, supply, middle) < effective else (low, middle)
+        low, high = (middle, high) if effective_tokens(weights, supply, middle, r_d) < effective else (low, middle)
     return high

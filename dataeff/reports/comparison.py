@@ -20,8 +20,10 @@ from dataeff.compare.optuna_study import export_study
 from dataeff.compare.outcome import Outcome, Read, Row, device_hours_to, outcome, usd
 from dataeff.compare.tables import write_tables
 from dataeff.compare.trials import aggregate
-from dataeff.efficiency.dollars import Carried, Interval, RealRun, carried
+from dataeff.efficiency.dollars import Carried, Interval, RealRun, carried, central
 from dataeff.efficiency.mfu import peak
+from dataeff.efficiency.repetition import ScalingLaw
+from dataeff.efficiency.repetition_draws import DRAWS
 from dataeff.errors import MeasurementError, PlanError
 from dataeff.prices import Kind, Price, age_words, price_of, stated
 from dataeff.prices.skypilot import read_prices
@@ -342,11 +344,7 @@ def print_cost(out: Path, real: Real, priced: Priced, console: Console | None = 
         MeasurementError: It has no ratio yet.
     """
     console = console or Console(highlight=False)
-    found = outcome(out)
-    run = real.run()
-    if not found.rows[0].headline:
-        raise MeasurementError(f"{out} has no tokens to target yet: run `dataeff compare` to its end")
-    kept = {row.candidate: _carried(found, row, run, priced, real.corpus_scale) for row in found.rows if row.headline}
+    found, kept = _costs(out, real, priced)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in (
         "candidate",
@@ -373,12 +371,8 @@ def print_cost(out: Path, real: Real, priced: Priced, console: Console | None = 
         )
     console.print(table)
     console.print()
-    console.print(
-        f"~ extrapolated: the ratio was measured with {count(found.plan['budget_tokens'])} tokens on small models, and "
-        f"is taken to hold for {real.parameters:.3g} parameters and {count(real.tokens)} tokens; check it at one "
-        "larger size before you rely on it",
-        soft_wrap=True,
-    )
+    for line in _marks(found, real, base):
+        console.print(line, soft_wrap=True)
     most = max(base.epochs.values())
     if most > _SENSELESS_EPOCHS:
         console.print(
@@ -393,6 +387,70 @@ def print_cost(out: Path, real: Real, priced: Priced, console: Console | None = 
     if searched is not None:
         console.print(f"[dim]the comparison itself: {found.device_hours:.3g} device-hours, ${_usd(searched)}[/]")
     return kept
+
+
+def explain_cost(out: Path, candidate: str, real: Real, priced: Priced, console: Console | None = None) -> None:
+    """Print how each figure of a candidate came about, and how unsure the ratio and the law each make it.
+
+    Raises:
+        PlanError: There is no such candidate, or it has no ratio to carry over.
+        StorageError: There is no comparison.
+        MeasurementError: It has no ratio yet.
+    """
+    console = console or Console(highlight=False)
+    found, kept = _costs(out, real, priced)
+    entry = kept.get(candidate)
+    if entry is None or entry.ratio.value is None:
+        known = ", ".join(name for name, one in kept.items() if one.ratio.value is not None)
+        raise PlanError(f"{out} has no ratio of {candidate!r} to carry over; it has those of {known}")
+    for line in (*_traced(found, candidate, entry), *_marks(found, real, entry)):
+        console.print(line, soft_wrap=True, markup=False)
+
+
+def _costs(out: Path, real: Real, priced: Priced) -> tuple[Outcome, dict[str, Carried]]:
+    found = outcome(out)
+    run = real.run()
+    if not found.rows[0].headline:
+        raise MeasurementError(f"{out} has no tokens to target yet: run `dataeff compare` to its end")
+    kept = {row.candidate: _carried(found, row, run, priced, real.corpus_scale) for row in found.rows if row.headline}
+    return found, kept
+
+
+def _marks(found: Outcome, real: Real, entry: Carried) -> list[str]:
+    """What is extrapolated, and what the intervals hold."""
+    return [
+        f"~ extrapolated: the ratio was measured with {count(found.plan['budget_tokens'])} tokens on small models, and "
+        f"is taken to hold for {real.parameters:.3g} parameters and {count(real.tokens)} tokens; check it at one "
+        "larger size before you rely on it",
+        f"~ intervals of 95 %: the measured ratio's joined with the scaling law's own, of {len(DRAWS)} laws refitted "
+        "to bootstrap samples of the law's runs",
+        *(f"~ beyond the law's runs: {line}; no interval holds whether it is a law there" for line in entry.beyond),
+    ]
+
+
+def _traced(found: Outcome, candidate: str, entry: Carried) -> Iterator[str]:
+    yield (
+        f"{candidate}: {_range(entry.ratio, '{:.4f}')} times {found.baseline.candidate}'s tokens to the same loss, "
+        f"measured (dataeff compare --out {found.out} --explain {candidate!r} has the runs)"
+    )
+    law = ScalingLaw()
+    for name, value, (low, high) in (
+        ("R_D*", law.r_d, central(one.r_d for one in DRAWS)),
+        ("alpha = beta", law.beta, central(one.beta for one in DRAWS)),
+    ):
+        yield f"law: {name} {value:.4g} as published, {low:.4g} to {high:.4g} in 95 % of {len(DRAWS)} refitted laws"
+    for name, form, whole, parts in (
+        ("tokens", "{:.4g}", entry.tokens, entry.tokens_by),
+        ("loss at equal tokens, nats", "{:+.5f}", entry.loss_change, entry.loss_change_by),
+    ):
+        yield (
+            f"~ {name}: {_range(whole, form)}; by the ratio alone {_range(parts.ratio, form)}, by the law alone "
+            f"{_range(parts.law, form)}"
+        )
+    yield f"~ new tokens that are worth as much: {_range(entry.new_tokens, '{:.4g}')}"
+    yield f"~ device-hours: {_range(entry.device_hours, '{:,.0f}')}; $ {_range(entry.usd, '{:,.0f}')}"
+    yield f"~ epochs: {', '.join(f'{name} {epochs:.3g}' for name, epochs in entry.epochs.items())}"
+    yield from entry.steps
 
 
 def _carried(found: Outcome, row: Row, run: RealRun, priced: Priced, corpus_scale: float) -> Carried:
@@ -427,11 +485,14 @@ def _less(base: Interval, entry: Interval) -> Interval:
 
 
 def _range(interval: Interval, form: str) -> str:
+    def of(end: float) -> str:
+        return form.format(end).replace("inf", "∞")
+
     if interval.value is None:
         return "–"
     if interval.low is None or interval.high is None or interval.low == interval.high:
-        return form.format(interval.value)
-    return f"{form.format(interval.value)} ({form.format(interval.low)} to {form.format(interval.high)})"
+        return of(interval.value)
+    return f"{of(interval.value)} ({of(interval.low)} to {of(interval.high)})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
