@@ -22,7 +22,9 @@ _QUIET = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
+    "distributed.admin.tick.interval": "1s",
     "distributed.admin.tick.limit": "1h",
+    "distributed.worker.profile.enabled": False,
     "distributed.scheduler.allowed-failures": 5,
     "distributed.scheduler.worker-saturation": 1.0,
 }
