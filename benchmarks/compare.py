@@ -24,7 +24,8 @@ from dataeff.compare.drive import compare, contest_of
 from dataeff.compare.outcome import Outcome
 from dataeff.engine import Engine
 from dataeff.mixers import Explicit, Natural, Temperature, Unimax
-from dataeff.reports.comparison import Priced, line_of, print_comparison
+from dataeff.reports.comparison import line_of, print_comparison
+from dataeff.reports.priced import Priced
 from dataeff.screeners import Asha, Contest, FullGrid, Job, Result, Screener, SuccessiveHalving, cost_share
 from dataeff.stages.tasks import Context
 from dataeff.tokenizers import TrainedBpe

@@ -49,7 +49,8 @@ def compare(
     finished trials are kept. Without a recipe, what --out holds is shown.
     """
     from dataeff.errors import PlanError
-    from dataeff.reports.comparison import Priced, Shown, explain_candidate, show
+    from dataeff.reports.comparison import Shown, explain_candidate, show
+    from dataeff.reports.priced import Priced
 
     if out is None:
         raise PlanError("give --out DIR: where the comparison is kept, or is to be kept")

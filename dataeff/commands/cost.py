@@ -39,7 +39,8 @@ def cost(
     ] = None,
 ) -> None:
     """Say what each candidate of a comparison means for the run that you plan, in device-hours and dollars."""
-    from dataeff.reports.comparison import Priced, Real, explain_cost, print_cost
+    from dataeff.reports.planned_run import Real, explain_cost, print_cost
+    from dataeff.reports.priced import Priced
 
     real = Real(
         parameters=parameters,

@@ -193,6 +193,12 @@ def cost(directory: Path) -> Cost | None:
     return Cost(runs=len(runs), steps=tuple(steps.values())) if steps else None
 
 
+def cpu_s_of(directory: Path) -> float:
+    """CPU time that making a corpus took, in seconds; 0 where nothing says so."""
+    found = cost(directory)
+    return found.cpu_s if found else 0.0
+
+
 def _step_name(step: str) -> str:
     """Phases of a step count as the step, but each format of shards on its own."""
     return step.removesuffix("-spill") if step.startswith("shards/") else step.partition("/")[0]
