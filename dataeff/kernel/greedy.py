@@ -19,7 +19,7 @@ def decide(
     buckets: I64,
     signatures: U32,
     sets: U64,
-    set_offsets: I64,
+    set_bounds: I64,
     *,
     threshold: float,
     containment: bool,
@@ -39,8 +39,8 @@ def decide(
             own, and no number in two columns; the
             first column is for equal content, whose bucket is shared by equal `content[:, 0]`.
         signatures: Shape (documents, num_perm).
-        sets: Sorted distinct shingle hashes of all documents.
-        set_offsets: Document boundaries into `sets`, shape (documents + 1,).
+        sets: Shingle hashes of all documents, those of one sorted and distinct.
+        set_bounds: Where in `sets` those of each begin and end, shape (documents, 2).
         threshold: Least Jaccard similarity, or containment, of a duplicate.
         containment: Judge by the share of the document's own shingles that the kept one has.
         scan_limit: See `SCAN_LIMIT`.
@@ -51,7 +51,7 @@ def decide(
         shared with it; and the number of comparisons that the two limits left out.
     """
     survivors, shared, skipped = _decide(
-        clusters, content, buckets, signatures, sets, set_offsets, threshold, containment, scan_limit, verify_limit
+        clusters, content, buckets, signatures, sets, set_bounds, threshold, containment, scan_limit, verify_limit
     )
     return survivors, shared, int(skipped)
 
@@ -63,7 +63,7 @@ def _decide(
     buckets,
     signatures,
     sets,
-    set_offsets,
+    set_bounds,
     threshold,
     containment,
     scan_limit,
@@ -87,7 +87,7 @@ def _decide(
                 while other >= 0:
                     if content[other, 0] == content[row, 0] and content[other, 1] == content[row, 1]:
                         survivors[row] = other
-                        shared[row] = set_offsets[row + 1] - set_offsets[row]
+                        shared[row] = set_bounds[row, 1] - set_bounds[row, 0]
                         break
                     other = following[other * columns]
             if survivors[row] < 0:
@@ -96,7 +96,7 @@ def _decide(
                 _rank(row, signatures, num_perm, found, near, ranked, num_found)
                 for place in range(min(num_found, verify_limit)):
                     other = ranked[place]
-                    overlap = _overlap(row, other, sets, set_offsets, threshold, containment)
+                    overlap = _overlap(row, other, sets, set_bounds, threshold, containment)
                     if overlap >= 0:
                         survivors[row] = other
                         shared[row] = overlap
@@ -156,10 +156,10 @@ def _rank(row, signatures, num_perm, found, near, ranked, num_found):
 
 
 @compiled
-def _overlap(row, other, sets, set_offsets, threshold, containment):
+def _overlap(row, other, sets, set_bounds, threshold, containment):
     """Shingles that both have, or -1 as soon as the threshold is out of reach."""
-    i, i_end = set_offsets[row], set_offsets[row + 1]
-    j, j_end = set_offsets[other], set_offsets[other + 1]
+    i, i_end = set_bounds[row, 0], set_bounds[row, 1]
+    j, j_end = set_bounds[other, 0], set_bounds[other, 1]
     own = i_end - i
     both = own + j_end - j
     if own == 0 or both == own:

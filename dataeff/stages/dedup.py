@@ -190,7 +190,8 @@ def _write_members(folder: Path, arguments: tuple[StoredPart, tuple[Path, ...], 
     docs, first = np.unique(node, return_index=True)
     cluster = np.minimum(node, neighbour)[first]
     rows = (docs - np.uint64(base)).astype(np.int64)
-    columns = part.columns().take(pa.array(rows)).combine_chunks()
+    names = ["source", "text_bytes", "content_low", "content_high", *filter(None, [dedup.quality])]
+    columns = part.columns().select(dict.fromkeys(names)).take(pa.array(rows)).combine_chunks()
     made = {
         "key": pa.array(cluster),
         "doc": pa.array(docs),
@@ -241,47 +242,46 @@ def _write_decisions(folder: Path, arguments: tuple[tuple[Path, ...], int, int, 
         return Outcome(facts={"skipped": 0})
     fields = ("doc", "length", "quality", "rank", "key")
     order = np.lexsort([members.column(name).to_numpy() for name in fields])
-    members = members.take(pa.array(order)).combine_chunks()
-    cluster = members.column("key").to_numpy()
+    cluster, doc, *content_parts = (
+        members.column(name).to_numpy()[order] for name in ("key", "doc", "content_low", "content_high")
+    )
     starts = np.append(np.flatnonzero(np.append(True, cluster[1:] != cluster[:-1])), len(cluster))
-    content = np.stack([members.column(name).to_numpy() for name in ("content_low", "content_high")], axis=1)
-    sets, offsets, signatures, keys = _signed(members, dedup.minhash, len(cluster))
+    content = np.stack(content_parts, axis=1)
+    sets, bounds, signatures, keys = _signed(members, order, dedup.minhash)
     survivors, shared, skipped = greedy.decide(
         starts.astype(np.int64),
         content,
         _buckets(np.concatenate([content[:, :1], keys], axis=1)),
         signatures,
         sets,
-        offsets,
+        bounds,
         threshold=dedup.minhash.threshold if dedup.minhash else 1.0,
         containment=dedup.minhash is not None and dedup.minhash.measure == "containment",
     )
     own = np.arange(len(cluster))
     decided = np.where(survivors < 0, own, survivors)
-    doc = members.column("doc").to_numpy()
-    sizes = np.diff(offsets)
+    sizes = bounds[:, 1] - bounds[:, 0]
     rows = np.stack([doc, cluster, doc[decided], *(part.astype(np.uint64) for part in (shared, sizes, sizes[decided]))])
     records: dict[str, FileRecord] = {}
     exchange.write_rows(folder / f"range-{low:016x}.npy", rows, records)
     return Outcome(files=records, facts={"skipped": skipped})
 
 
-def _signed(members: pa.Table, minhash: MinHash | None, num_rows: int) -> tuple[U64, I64, U32, U64]:
-    """Shingle sets with their boundaries, signatures, and band keys of members."""
+def _signed(members: pa.Table, order: I64, minhash: MinHash | None) -> tuple[U64, I64, U32, U64]:
+    """Shingle sets where they lie, and by `order` which are whose, signatures, and band keys."""
     if minhash is None:
-        return (
-            np.zeros(0, np.uint64),
-            np.zeros(num_rows + 1, np.int64),
-            np.zeros((num_rows, 0), np.uint32),
-            np.zeros((num_rows, 0), np.uint64),
-        )
+        rows = len(order)
+        nobody = np.zeros((rows, 0), np.uint32), np.zeros((rows, 0), np.uint64)
+        return np.zeros(0, np.uint64), np.zeros((rows, 2), np.int64), *nobody
     lists = members.column("shingles").chunk(0)
     offsets: I64 = lists.offsets.to_numpy()
-    signatures: U32 = members.column("signature").chunk(0).flatten().to_numpy().reshape(num_rows, minhash.num_perm)
+    bounds = np.stack([offsets[:-1], offsets[1:]], axis=1)[order]
+    flat = members.column("signature").chunk(0).flatten().to_numpy()
+    signatures: U32 = flat.reshape(-1, minhash.num_perm)[order]
     sets: U64 = lists.values.to_numpy()
     keys = bands(signatures, minhash.bands, minhash.rows)
-    keys[np.diff(offsets) == 0] = 0
-    return sets, offsets, signatures, keys
+    keys[bounds[:, 0] == bounds[:, 1]] = 0
+    return sets, bounds, signatures, keys
 
 
 def _buckets(keys: U64) -> I64:
