@@ -20,11 +20,12 @@ from typer.testing import CliRunner
 
 from dataeff import Candidate, Comparison, Dedup, Pipeline, Proxy, Read
 from dataeff.__main__ import app
+from dataeff.compare import drive
 from dataeff.compare.corpora import prepare
 from dataeff.compare.drive import compare, open_compared
 from dataeff.compare.journal import Entry, Journal
 from dataeff.compare.outcome import outcome
-from dataeff.compare.trials import Plan, Task, directory, do, readings
+from dataeff.compare.trials import Plan, Runner, Task, directory, do, readings
 from dataeff.efficiency.crossing import choose_target
 from dataeff.engine import Engine
 from dataeff.errors import FormatError, InputError, PlanError, StorageError
@@ -188,6 +189,36 @@ def test_a_worker_that_is_killed_loses_no_trial(finished, corpus, tmp_path):
     with Engine(threads=2) as engine:
         compare(made, Context(out=tmp_path / "out", engine=engine, observer=making.Silent(), seed=0), 2, kill_one)
     assert killed
+    assert results(tmp_path / "out") == results(finished)
+
+
+def test_a_worker_that_dies_between_two_jobs_loses_none(finished, corpus, tmp_path, monkeypatch):
+    runners: list[Runner] = []
+
+    class Watched(Runner):
+        def __init__(self, workers: int) -> None:
+            super().__init__(workers)
+            runners.append(self)
+
+    monkeypatch.setattr(drive, "Runner", Watched)
+    broken: list[int] = []
+
+    def kill_idle(entry: Entry) -> None:
+        if not broken and entry.phase == "screen":
+            pool = runners[-1]._pool
+            for process in multiprocessing.active_children():
+                if process.pid in pool._processes:
+                    os.kill(process.pid, signal.SIGKILL)
+                    broken.append(process.pid)
+            deadline = time.monotonic() + 60
+            while not pool._broken and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert pool._broken
+
+    made = comparison(corpus)
+    with Engine(threads=2) as engine:
+        compare(made, Context(out=tmp_path / "out", engine=engine, observer=making.Silent(), seed=0), 1, kill_idle)
+    assert broken
     assert results(tmp_path / "out") == results(finished)
 
 

@@ -116,8 +116,13 @@ class Runner:
 
     def start(self, task: Task) -> None:
         """Begin a job."""
-        self._running[self._pool.submit(do, task)] = task
-        self._processes = list(self._pool._processes.values())
+        try:
+            future = self._pool.submit(do, task)
+            self._processes = list(self._pool._processes.values())
+        except BrokenProcessPool:
+            future = Future()
+            future.set_exception(_NotBegunError())
+        self._running[future] = task
 
     def finished(self) -> Iterator[Entry]:
         """Wait for a job or more, and what came out of them; nothing where a process died and its jobs go on anew.
@@ -125,14 +130,16 @@ class Runner:
         A job is given up, as failed, when its process died twice.
         """
         done, _ = wait(self._running, return_when=FIRST_COMPLETED)
-        lost = []
+        lost, not_begun = [], []
         for future in [future for future in self._running if future in done]:
             task = self._running.pop(future)
             try:
                 yield future.result()
+            except _NotBegunError:
+                not_begun.append(task)
             except BrokenProcessPool:
                 lost.append(task)
-        if not lost:
+        if not lost and not not_begun:
             return
         # Nobody can say whose process it was that died: all go on from their checkpoints.
         lost += self._running.values()
@@ -146,6 +153,8 @@ class Runner:
                 yield _failed(task, f"its process was killed {_ATTEMPTS} times: is memory short?")
             else:
                 self.start(task)
+        for task in not_begun:
+            self.start(task)
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Entry]:
         """Do all, in order as far as there is room."""
@@ -169,6 +178,10 @@ class Runner:
         return ProcessPoolExecutor(
             self._workers, mp_context=context, initializer=_begin, initargs=(threads, os.getpid())
         )
+
+
+class _NotBegunError(BrokenProcessPool):
+    """A process had died, idle or not, before the job could be given to one."""
 
 
 def _begin(threads: int, parent: int) -> None:
