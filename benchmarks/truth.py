@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import scipy.sparse as sp  # type: ignore[import-untyped]
-from scipy.stats import norm  # type: ignore[import-untyped]
+import scipy.sparse as sp
+from scipy.stats import norm
 
 from benchmarks import corpora
 from benchmarks.harness import Figure, Report, say
