@@ -22,11 +22,13 @@ from dataeff import Candidate, Comparison, Dedup, Pipeline, Proxy, Read
 from dataeff.commands.progress import ProgressBar
 from dataeff.compare.drive import compare, contest_of
 from dataeff.compare.outcome import Outcome
+from dataeff.contest import Contest, Job, Result
 from dataeff.engine import Engine
 from dataeff.mixers import Explicit, Natural, Temperature, Unimax
 from dataeff.reports.comparison import line_of, print_comparison
 from dataeff.reports.priced import Priced
-from dataeff.screeners import Asha, Contest, FullGrid, Job, Result, Screener, SuccessiveHalving, cost_share
+from dataeff.rungs import cost_share
+from dataeff.screeners import Asha, FullGrid, Screener, SuccessiveHalving
 from dataeff.stages.tasks import Context
 from dataeff.tokenizers import TrainedBpe
 

@@ -19,7 +19,9 @@ import pyarrow.csv
 from benchmarks.corpora import ROOT
 from benchmarks.harness import BenchmarkError, Figure, Report, say
 from dataeff.efficiency.mixture_search import propose
-from dataeff.mixture_fit import SURROGATES, Runs, fit, optimum, spearman
+from dataeff.mixture_fit import SURROGATES, fit, spearman
+from dataeff.mixture_optimum import optimum
+from dataeff.proxy_runs import Runs
 
 TABLES = ROOT.parent / "shared" / "tables" / "regmix"
 PUBLISHED = {

@@ -26,6 +26,7 @@ from dataeff.compare.drive import compare, open_compared
 from dataeff.compare.journal import Entry, Journal
 from dataeff.compare.outcome import outcome
 from dataeff.compare.trials import Plan, Runner, Task, directory, do, readings
+from dataeff.contest import Job
 from dataeff.efficiency.crossing import choose_target
 from dataeff.engine import Engine
 from dataeff.errors import FormatError, InputError, PlanError, StorageError
@@ -34,7 +35,7 @@ from dataeff.ledger import read_ledger
 from dataeff.loader.validation import read_validation
 from dataeff.mixers import Explicit, Temperature
 from dataeff.recipes import load
-from dataeff.screeners import Job, SmallFirst, SuccessiveHalving
+from dataeff.screeners import SmallFirst, SuccessiveHalving
 from dataeff.segments import Segments
 from dataeff.stages.tasks import Context
 from dataeff.tokenizers import TrainedBpe

@@ -27,8 +27,8 @@ from dataeff.efficiency.intervals import describe, ratio, verdict
 from dataeff.efficiency.samples import Sample
 from dataeff.errors import FormatError, PlanError, StorageError
 from dataeff.ledger import Ledger, Tags
-from dataeff.mixture_fit import read_runs
 from dataeff.prices import stated
+from dataeff.proxy_runs import read_runs
 
 BUDGET = 4000
 STEP = 100

@@ -16,18 +16,9 @@ from dataeff.efficiency.mixture_search import candidate_draws, propose, recommen
 from dataeff.errors import FormatError, MeasurementError, PlanError
 from dataeff.manifest import fingerprint
 from dataeff.mixers import Regression
-from dataeff.mixture_fit import (
-    Runs,
-    caps,
-    choose,
-    domain_shares,
-    draws,
-    fit,
-    optimum,
-    read_runs,
-    spearman,
-    within_caps,
-)
+from dataeff.mixture_fit import choose, fit, spearman
+from dataeff.mixture_optimum import caps, draws, optimum, within_caps
+from dataeff.proxy_runs import Runs, domain_shares, read_runs
 from tests.oracle import surrogate_laws
 
 SOURCES = ("books", "code", "web")

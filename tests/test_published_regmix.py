@@ -11,7 +11,9 @@ import pyarrow.csv
 import pytest
 
 from dataeff.efficiency.mixture_search import propose
-from dataeff.mixture_fit import Runs, fit, optimum, spearman
+from dataeff.mixture_fit import fit, spearman
+from dataeff.mixture_optimum import optimum
+from dataeff.proxy_runs import Runs
 
 TABLES = Path(__file__).resolve().parents[1].parent / "shared" / "tables" / "regmix"
 PUBLISHED = {

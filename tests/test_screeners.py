@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataeff import registry, screeners
+from dataeff.contest import Contest, Job, Result
 from dataeff.errors import FormatError, PlanError
 from dataeff.manifest import fingerprint
-from dataeff.screeners import Contest, Job, Result, Rung, cost_share, ladder
+from dataeff.rungs import Rung, cost_share, ladder
 from dataeff.screeners.asha import Asha
 from dataeff.screeners.bandit import Bandit, pulls_by_phase
 from dataeff.screeners.full_grid import FullGrid

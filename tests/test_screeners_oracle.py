@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dataeff.screeners import Contest, Result, cost_share, ladder
+from dataeff.contest import Contest, Result
+from dataeff.rungs import cost_share, ladder
 from dataeff.screeners.asha import Asha
 from dataeff.screeners.full_grid import FullGrid
 from dataeff.screeners.hyperband import Hyperband

@@ -14,9 +14,9 @@ from dataeff.compare.comparison import Comparison
 from dataeff.compare.corpora import Prepared, prepare
 from dataeff.compare.journal import FILE, Entry, Journal, Phase
 from dataeff.compare.trials import Plan, Runner, Task, directory
+from dataeff.contest import Contest, Job, Standing
 from dataeff.efficiency.crossing import MIN_BASELINES, choose_target
 from dataeff.errors import DataeffError, MeasurementError, PlanError, StorageError
-from dataeff.screeners import Contest, Job, Standing
 from dataeff.stages.tasks import Context
 
 PLAN_FILE = "comparison.json"

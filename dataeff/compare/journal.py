@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from dataeff.contest import Job, Result
 from dataeff.errors import FormatError
 from dataeff.manifest import storage_errors
-from dataeff.screeners import Job, Result
 
 FILE = "journal.jsonl"
 Phase: TypeAlias = Literal["baseline", "screen", "confirm", "anneal"]

@@ -26,7 +26,7 @@ from dataeff.efficiency.samples import Sample
 from dataeff.errors import MeasurementError
 from dataeff.ledger import FILE, read_ledger
 from dataeff.prices import Price
-from dataeff.screeners import cost_share
+from dataeff.rungs import cost_share
 
 _WARMUP_SHARE = 0.1
 """Of the budget: earlier points say little of the law that follows."""

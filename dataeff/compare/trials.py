@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from dataeff.compare.journal import Entry, Phase
+from dataeff.contest import Job
 from dataeff.engine import num_cores
 from dataeff.errors import MeasurementError
-from dataeff.screeners import Job
 
 FOLDER = "trials"
 _ATTEMPTS = 2

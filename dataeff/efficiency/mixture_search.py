@@ -12,21 +12,12 @@ import numpy as np
 
 from dataeff.arrow import F64, I64
 from dataeff.errors import PlanError
-from dataeff.mixture_fit import (
-    MIN_SHARE,
-    SURROGATES,
-    Choice,
-    Model,
-    Runs,
-    caps,
-    check_mixtures,
-    choose,
-    draws,
-    fit,
-    optimum,
-    within_caps,
-)
+from dataeff.mixture_fit import SURROGATES, Choice, Model, choose, fit
+from dataeff.mixture_optimum import caps, draws, optimum, within_caps
+from dataeff.proxy_runs import Runs, check_mixtures
 
+MIN_SHARE = 2e-4
+"""RegMix's: a smaller share of a proxy run is too few tokens to learn from."""
 KAPPA = 1.0
 """Standard deviations below its prediction at which an untried mixture is judged."""
 MIN_DISTANCE = 0.01

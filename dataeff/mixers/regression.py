@@ -64,7 +64,7 @@ class Regression:
             FormatError: The table is damaged.
             MeasurementError: It has too few runs.
         """
-        from dataeff.mixture_fit import caps
+        from dataeff.mixture_optimum import caps
 
         if _digest(self.runs) != self.content:
             raise PlanError(f"{self.runs} has changed since this mixer was made: make it again")
@@ -79,7 +79,8 @@ class Regression:
 @functools.lru_cache(maxsize=4)
 def _model(key: _Key) -> Model:
     """The fits, once a process for the same table content and options."""
-    from dataeff.mixture_fit import choose, domain_shares, fit, read_runs
+    from dataeff.mixture_fit import choose, fit
+    from dataeff.proxy_runs import domain_shares, read_runs
 
     path, _, surrogate, domains, seed = key
     runs = read_runs(Path(path))
@@ -93,7 +94,7 @@ def _model(key: _Key) -> Model:
 def _optimum(key: _Key, limits: tuple[float, ...]) -> tuple[float, ...]:
     import numpy as np
 
-    from dataeff.mixture_fit import optimum
+    from dataeff.mixture_optimum import optimum
 
     return tuple(optimum(_model(key), np.array(limits), seed=key[-1]).tolist())
 

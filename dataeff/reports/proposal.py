@@ -12,7 +12,8 @@ from dataeff.compare.outcome import Outcome
 from dataeff.compare.tables import runs_table
 from dataeff.efficiency.mixture_search import Recommendation, candidate_draws, propose, recommend
 from dataeff.errors import MeasurementError
-from dataeff.mixture_fit import Runs, caps, domain_shares
+from dataeff.mixture_optimum import caps
+from dataeff.proxy_runs import Runs, domain_shares
 from dataeff.reports.quantities import count
 from dataeff.reports.visible import one_line
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dataeff.screeners import Contest, Job, Out, Progress, Result, Rung, Standing, check_ladder, ladder
+from dataeff.contest import Contest, Job, Result, Standing
+from dataeff.rungs import Out, Progress, Rung, check_ladder, ladder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from dataeff.contest import Contest, Job, Result, Standing
 from dataeff.errors import PlanError
-from dataeff.screeners import Contest, Job, Out, Progress, Result, Rung, Standing
+from dataeff.rungs import Out, Progress, Rung
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dataeff.screeners import Contest, Job, Progress, Result, Rung, Standing
+from dataeff.contest import Contest, Job, Result, Standing
+from dataeff.rungs import Progress, Rung
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dataeff.screeners import Contest, Job, Progress, Result, Standing, check_ladder, ladder
+from dataeff.contest import Contest, Job, Result, Standing
+from dataeff.rungs import Progress, check_ladder, ladder
 from dataeff.screeners.successive_halving import Climb, climb
 
 

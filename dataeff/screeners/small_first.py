@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dataeff.contest import Contest, Job, Result, Standing
 from dataeff.errors import PlanError
-from dataeff.screeners import Contest, Job, Progress, Result, Rung, Standing
+from dataeff.rungs import Progress, Rung
 from dataeff.screeners.successive_halving import Climb, climb
 
 

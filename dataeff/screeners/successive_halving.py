@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dataeff.contest import Contest, Job, Result, Standing
 from dataeff.errors import PlanError
-from dataeff.screeners import Contest, Job, Out, Progress, Result, Rung, Standing, check_ladder, ladder
+from dataeff.rungs import Out, Progress, Rung, check_ladder, ladder
 
 MIN_POOLED = 3
 """Candidates with two seeds or more from which a deviation between seeds is pooled."""

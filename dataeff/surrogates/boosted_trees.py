@@ -10,7 +10,7 @@ import numpy as np
 
 from dataeff.arrow import F64
 from dataeff.errors import PlanError
-from dataeff.mixture_fit import check_mixtures, check_runs
+from dataeff.proxy_runs import check_mixtures, check_runs
 
 LEAST_RUNS = 10
 _LEAST_LEAF = 2

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 
 from dataeff.arrow import F64
 from dataeff.errors import PlanError
-from dataeff.mixture_fit import check_mixtures, check_runs
+from dataeff.proxy_runs import check_mixtures, check_runs
 
 LEAST_RUNS = 4
 _STARTS = ((0.5, 1e-2), (2.0, 1e-4))

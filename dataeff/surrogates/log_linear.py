@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 from dataeff.arrow import F64
 from dataeff.errors import PlanError
-from dataeff.mixture_fit import check_mixtures, check_runs
+from dataeff.proxy_runs import check_mixtures, check_runs
 
 _FLOORS = (0.3, 0.8)
 """Share of the lowest loss that is taken for irreducible where a descent starts."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from dataeff.screeners import Contest, Job, Result, Screener
+from dataeff.contest import Contest, Job, Result
+from dataeff.screeners import Screener
 
 LossOf = Callable[[Job], float | None]
 CURVES = 26
