@@ -3,19 +3,21 @@
 A run directory holds
 
     run.json                             what ran, where, with which loader settings
+    ranks/rank-00000.json                `RankClock`: how to read the rank's stamps
     steps/rank-00000-000000.parquet      `STEPS`: one row an optimizer step
     batches/rank-00000-000000.parquet    `BATCHES`: one row a batch that the loop took
 
 Rows are written a few hundred at a time, each file whole under its final name, so a killed run keeps all but its last
 moments. All `_ns` columns that end in `start_ns` or `stop_ns` are readings of `time.perf_counter_ns()`, which on
-Linux is one clock for all processes of a machine; `RunInfo.clock_ns` and `RunInfo.unix_ns` were read together, so that
-ranks on other machines can be laid beside each other.
+Linux is one clock for all processes of a machine, and has nothing to do with that of another machine.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import platform
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +29,7 @@ import pyarrow.parquet as pq
 from dataeff.errors import FormatError, InputError
 from dataeff.manifest import committed
 
-VERSION = 1
+VERSION = 2
 RUN_FILE = "run.json"
 FLUSH_ROWS = 512
 
@@ -100,8 +102,6 @@ class RunInfo:
     device: str
     """Its name, or that of the processor."""
     command: str
-    unix_ns: int
-    clock_ns: int
     cores: float | None = None
     """Processors for the loop and its workers, of one rank."""
     num_workers: int | None = None
@@ -118,6 +118,29 @@ class RunInfo:
     project: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankClock:
+    """A rank's clock beside the time of day, read together."""
+
+    host: str
+    """Ranks of equal hosts have one clock."""
+    unix_ns: int
+    clock_ns: int
+
+    @classmethod
+    def now(cls) -> RankClock:
+        """That of this process."""
+        return cls(host=_host(), unix_ns=time.time_ns(), clock_ns=time.perf_counter_ns())
+
+
+def _host() -> str:
+    """A name of this machine since it was started; containers on it share the name as they share the clock."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return platform.node()
+
+
 class StepRecorder:
     """Writes the rows of one rank; `close` writes what is left.
 
@@ -125,12 +148,15 @@ class StepRecorder:
         directory: The run's.
         rank: Whose rows.
         info: Written by rank 0, at once.
+        clock: The rank's.
     """
 
-    def __init__(self, directory: Path, rank: int, info: RunInfo) -> None:
+    def __init__(self, directory: Path, rank: int, info: RunInfo, clock: RankClock) -> None:
         self._directory, self._rank = directory, rank
         self._rows: dict[str, list[Mapping[str, Any]]] = {"steps": [], "batches": []}
         self._written = {"steps": 0, "batches": 0}
+        with committed(directory / "ranks" / f"rank-{rank:05d}.json") as sink:
+            sink.write(json.dumps(dataclasses.asdict(clock), indent=1).encode())
         if rank == 0:
             with committed(directory / RUN_FILE) as sink:
                 sink.write(json.dumps({"version": VERSION, **dataclasses.asdict(info)}, indent=1).encode())
@@ -193,6 +219,17 @@ class RunRecord:
     """`STEPS` by rank."""
     batches: dict[int, pa.Table]
     """`BATCHES` by rank."""
+    clocks: dict[int, RankClock]
+    """By rank."""
+
+    def unix_ns(self, rank: int, reading_ns: int) -> int:
+        """The time of day at a reading of a rank's clock, by the time of day on its machine.
+
+        One offset serves all ranks of a machine, so that two of their readings lie as far apart as they did.
+        """
+        own = self.clocks[rank]
+        first = next(clock for _, clock in sorted(self.clocks.items()) if clock.host == own.host)
+        return reading_ns + first.unix_ns - first.clock_ns
 
 
 def read_run(directory: Path) -> RunRecord:
@@ -215,9 +252,26 @@ def read_run(directory: Path) -> RunRecord:
         info = RunInfo(**content)
     except (ValueError, TypeError, KeyError) as error:
         raise FormatError(f"{path} is damaged ({error}): record the run again") from error
-    return RunRecord(
-        info=info, steps=_by_rank(directory / "steps", STEPS), batches=_by_rank(directory / "batches", BATCHES)
+    record = RunRecord(
+        info=info,
+        steps=_by_rank(directory / "steps", STEPS),
+        batches=_by_rank(directory / "batches", BATCHES),
+        clocks=_clocks(directory / "ranks"),
     )
+    lacking = sorted((record.steps.keys() | record.batches.keys()) - record.clocks.keys())
+    if lacking:
+        raise FormatError(f"{directory} has no clock of rank {lacking[0]} (ranks/*.json): record the run again")
+    return record
+
+
+def _clocks(folder: Path) -> dict[int, RankClock]:
+    clocks = {}
+    for path in sorted(folder.glob("rank-*.json")):
+        try:
+            clocks[int(path.stem.split("-")[1])] = RankClock(**json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
+            raise FormatError(f"{path} is damaged ({error}): record the run again") from error
+    return clocks
 
 
 def _by_rank(folder: Path, schema: pa.Schema) -> dict[int, pa.Table]:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dataeff.steps import RunInfo, StepRecorder
+from dataeff.steps import RankClock, RunInfo, StepRecorder
 
 MS = 1_000_000
+CLOCK = RankClock(host="a machine", unix_ns=1_790_000_000_000_000_000, clock_ns=1_000_000_000)
 
 
 def info(**changes: Any) -> RunInfo:
@@ -18,8 +19,6 @@ def info(**changes: Any) -> RunInfo:
         "clock": "cpu",
         "device": "a processor",
         "command": "train.py",
-        "unix_ns": 1_790_000_000_000_000_000,
-        "clock_ns": 1_000_000_000,
         "num_workers": 1,
         "prefetch_factor": 2,
         "pin_memory": False,
@@ -34,12 +33,14 @@ def stepwise(
     rows: Sequence[dict[str, Any]],
     *,
     rank: int = 0,
+    rank_clock: RankClock = CLOCK,
+    began_ns: int = 2_000_000_000,
     batch: Callable[[int, dict[str, Any]], dict[str, Any] | None] = lambda number, row: None,
     **changes: Any,
 ) -> Path:
     """Write steps given as {"ms": ..., "wait": ms by cause, ...}; `batch` makes the batch of each."""
-    recorder = StepRecorder(directory, rank, info(**changes))
-    now = 2_000_000_000
+    recorder = StepRecorder(directory, rank, info(**changes), rank_clock)
+    now = began_ns
     for number, row in enumerate(rows):
         spent = round(row["ms"] * MS)
         causes = {f"stall_{cause}_ns": round(ms * MS) for cause, ms in row.get("stall", {}).items()}
@@ -102,7 +103,7 @@ def loaded(
     **changes: Any,
 ) -> Path:
     """What a loop and a torch loader record where every batch takes the same, so that they arrive in order."""
-    recorder = StepRecorder(directory, 0, info(num_workers=workers, **changes))
+    recorder = StepRecorder(directory, 0, info(num_workers=workers, **changes), CLOCK)
     began = 2_000_000_000
     prefetch = changes.get("prefetch_factor", 2)
     free, taken = [began] * max(workers, 1), []

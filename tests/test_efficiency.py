@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from dataeff.efficiency.health import health, idle
 from dataeff.efficiency.mfu import PEAKS, Shape, mfu, peak
 from dataeff.efficiency.utilisation import idle_holders, nvml, read_devices
 from dataeff.errors import InputError, PlanError
-from tests.recorded_runs import info, stepwise
+from tests.recorded_runs import CLOCK, stepwise
 
 PALM = Shape(parameters=540.35e9, layers=118, heads=48, head_dim=256, sequence_length=2048)
 STARTED_NS = 1_790_000_000_000_000_000
@@ -139,7 +140,7 @@ def seconds(after: float) -> int:
 
 
 def test_the_clocks_of_made_up_runs_are_those_of_the_tests() -> None:
-    assert (info().unix_ns, info().clock_ns) == (STARTED_NS, 10**9)
+    assert (CLOCK.unix_ns, CLOCK.clock_ns) == (STARTED_NS, 10**9)
 
 
 def test_a_run_that_goes_on_is_well(tmp_path: Path) -> None:
@@ -171,6 +172,17 @@ def test_a_file_written_since_is_a_sign_of_life(tmp_path: Path) -> None:
     (path, *_) = (directory / "steps").glob("*.parquet")
     os.utime(path, ns=(seconds(995), seconds(995)))
     assert health(directory, now_unix_ns=seconds(1000)).well
+
+
+def test_a_rank_on_a_machine_that_was_started_long_before_is_late_all_the_same(tmp_path: Path) -> None:
+    directory = going(tmp_path / "run", {0: 2000}, 2)
+    elsewhere = replace(CLOCK, host="another machine", clock_ns=10**16)
+    stepwise(directory, [{"ms": 100}] * 600, rank=1, rank_clock=elsewhere, began_ns=10**16 + 10**9, world=2)
+    for path in (directory / "steps").glob("rank-00001-*"):
+        os.utime(path, ns=(STARTED_NS, STARTED_NS))
+    found = health(directory, now_unix_ns=seconds(202))
+    assert [rank.state for rank in found.ranks] == ["well", "late"]
+    assert found.ranks[1].age_s == pytest.approx(142.0)
 
 
 def test_missing_ranks_and_a_run_that_is_over_are_named(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dataeff.errors import InputError, PlanError
+from dataeff.errors import FormatError, InputError, PlanError
 from dataeff.profile.script import profile_script, summary
-from dataeff.steps import CAUSES, RunInfo, RunRecord, StepRecorder, read_run
+from dataeff.steps import CAUSES, RankClock, RunInfo, RunRecord, StepRecorder, read_run
 
 # Threads of a tiny model only get into each other's way.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -167,22 +167,34 @@ def test_a_script_with_a_profiler_of_its_own_says_which_to_take_out(tmp_path: Pa
 def test_what_is_not_there_or_holds_a_run_is_refused_before_anything_runs(tmp_path: Path):
     with pytest.raises(InputError, match="is not a file"):
         profile_script("absent.py", [], out=tmp_path / "run")
-    StepRecorder(tmp_path / "old", 0, INFO).close()
+    StepRecorder(tmp_path / "old", 0, INFO, CLOCK).close()
     with pytest.raises(PlanError, match="holds a recorded run"):
         profile_script(str(SCRIPTS / "odd.py"), ["no-torch"], out=tmp_path / "old")
 
 
-INFO = RunInfo(run="a", world=1, clock="cpu", device="d", command="c", unix_ns=1, clock_ns=1)
+INFO = RunInfo(run="a", world=1, clock="cpu", device="d", command="c")
+CLOCK = RankClock(host="h", unix_ns=1, clock_ns=1)
 
 
 def recorded(tmp_path: Path, steps: int, **columns: int) -> RunRecord:
-    recorder = StepRecorder(tmp_path, 0, INFO)
+    recorder = StepRecorder(tmp_path, 0, INFO, CLOCK)
     for step in range(steps):
         recorder.step(
             {"step": step, "start_ns": step * 100, "stop_ns": step * 100 + 100, "steady": step > 0, **columns}
         )
     recorder.close()
     return read_run(tmp_path)
+
+
+def test_a_record_without_a_ranks_clock_is_refused(tmp_path: Path):
+    recorded(tmp_path, 1)
+    clock = tmp_path / "ranks" / "rank-00000.json"
+    clock.write_text("{", encoding="utf-8")
+    with pytest.raises(FormatError, match=r"rank-00000\.json is damaged"):
+        read_run(tmp_path)
+    clock.unlink()
+    with pytest.raises(FormatError, match="no clock of rank 0"):
+        read_run(tmp_path)
 
 
 def test_the_summary_states_share_and_cause_of_steady_steps(tmp_path: Path):

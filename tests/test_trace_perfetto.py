@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -21,7 +22,7 @@ from typer.testing import CliRunner
 from dataeff.__main__ import app
 from dataeff.reports.trace import events, write_trace
 from dataeff.steps import RunRecord, StepRecorder, read_run
-from tests.recorded_runs import MS, info, stepwise
+from tests.recorded_runs import CLOCK, MS, info, stepwise
 from tests.test_profile_scripts import profile
 from tests.test_report_browser import absent, browser  # noqa: F401
 
@@ -236,6 +237,16 @@ def test_a_trace_is_json_to_all_that_read_it(tmp_path: Path) -> None:
     assert json.loads(path.read_text(), parse_constant=refused)["otherData"]["world"] == 2
 
 
+def test_ranks_on_different_machines_lie_beside_each_other_by_the_time_of_day(tmp_path: Path) -> None:
+    elsewhere = replace(CLOCK, host="another machine", clock_ns=700_000 * MS, unix_ns=CLOCK.unix_ns + 30 * MS)
+    beside = replace(CLOCK, clock_ns=CLOCK.clock_ns + 2 * MS)
+    stepwise(tmp_path, [{"ms": 10}], world=3)
+    stepwise(tmp_path, [{"ms": 10}], rank=1, rank_clock=elsewhere, began_ns=elsewhere.clock_ns + 1000 * MS, world=3)
+    stepwise(tmp_path, [{"ms": 10}], rank=2, rank_clock=beside, world=3)
+    begun = {event["pid"]: event["ts"] for event in events(read_run(tmp_path)) if event.get("cat") == "step"}
+    assert begun == {1000: 0, 2000: 30_000, 3000: 0}
+
+
 times = st.integers(0, 50)
 made = st.tuples(st.sampled_from((None, -1, 0, 1, 11)), times, times, times, times, times)
 
@@ -246,8 +257,8 @@ def test_slices_of_a_thread_lie_beside_or_inside_each_other(
     tmp_path_factory: pytest.TempPathFactory, batches: list[tuple[Any, ...]]
 ) -> None:
     directory = tmp_path_factory.mktemp("run")
-    recorder, now = StepRecorder(directory, 3, info()), 100
-    StepRecorder(directory, 0, info())
+    recorder, now = StepRecorder(directory, 3, info(), CLOCK), 100
+    StepRecorder(directory, 0, info(), CLOCK)
     for number, (worker, early, fetch, collate, wait, copy) in enumerate(batches):
         start = max(now - early, 0)
         stop = start + fetch + collate

@@ -52,8 +52,7 @@ class RunHealth:
 def health(directory: Path, *, late_steps: float = LATE_STEPS, now_unix_ns: int | None = None) -> RunHealth:
     """The health of a run by what it wrote.
 
-    A step's time of day comes from the pair of clocks that `RunInfo` keeps, which holds for ranks on the machine that
-    wrote it; the time of a rank's last file stands in where it is later.
+    A step's time of day comes from its machine's clocks, or from the rank's last file where that is later.
 
     Args:
         directory: A run's.
@@ -81,7 +80,7 @@ def _rank(directory: Path, record: RunRecord, rank: int, late_steps: float, now:
         return RankHealth(rank=rank, state="missing", last_step=None, age_s=None, step_s=None)
     start, stop = table.column("start_ns").to_numpy(), table.column("stop_ns").to_numpy()
     step_s = float(np.median(stop - start)) / 1e9
-    ended = record.info.unix_ns + int(stop[-1]) - record.info.clock_ns
+    ended = record.unix_ns(rank, int(stop[-1]))
     files = [path.stat().st_mtime_ns for path in (directory / "steps").glob(f"rank-{rank:05d}-*.parquet")]
     age_s = (now - max([ended, *files])) / 1e9
     granted = late_steps * step_s + min(FLUSH_S, FLUSH_ROWS * step_s)

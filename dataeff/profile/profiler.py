@@ -23,7 +23,7 @@ from dataeff.profile.clocks import Clock, CpuClock, CudaClock
 from dataeff.profile.hooks import install, install_device, remove
 from dataeff.profile.windows import Kind, Pass, Rows, Span, Thread, Timeline, Window
 from dataeff.profile.workers import size_of
-from dataeff.steps import RUN_FILE, RunInfo, StepRecorder
+from dataeff.steps import RUN_FILE, RankClock, RunInfo, StepRecorder
 
 Batch = TypeVar("Batch")
 
@@ -359,13 +359,11 @@ class Profiler:
             world=self._world,
             clock=self._clock.name,
             device=self._clock.device(),
-            unix_ns=time.time_ns(),
-            clock_ns=time.perf_counter_ns(),
             cores=len(os.sched_getaffinity(0)) / int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
             **facts,
             **kept,
         )
-        self._recorder = StepRecorder(self._out, self._rank, info)
+        self._recorder = StepRecorder(self._out, self._rank, info, RankClock.now())
         return self._recorder
 
 

@@ -8,6 +8,8 @@ Both viewers lose what is not as they expect. Slices of a thread must lie beside
 of 0 is taken for that of the process, so numbers begin at 1000 a rank, and the loop's is that of its process, which
 makes it the main thread. Perfetto orders ranks and workers by their names, so numbers in them are of one length, and
 takes colours from names, so names were chosen that differ in it.
+
+Ranks on different machines are laid beside each other by their machines' time of day, and so as well as that agrees.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataeff.manifest import committed
 from dataeff.steps import CAUSES, RunRecord
@@ -54,20 +57,29 @@ def write_trace(record: RunRecord, path: Path) -> Path:
 
 def events(record: RunRecord) -> Iterator[dict[str, Any]]:
     """Names of what is shown, then slices, arrows and counters, in microseconds from the first of all."""
-    zero = min((table.column("start_ns")[0].as_py() for table in record.steps.values() if table.num_rows), default=0)
-    for table in record.batches.values():
-        starts = [start for start in table.column("fetch_start_ns").to_pylist() if start is not None]
-        zero = min([zero, *starts, *table.column("wait_start_ns").to_pylist()])
     ranks = sorted(record.steps.keys() | record.batches.keys())
     digits = len(str(ranks[-1])) if ranks else 1
+    zero = min((record.unix_ns(rank, start) for rank in ranks for start in _starts(record, rank)), default=0)
     for rank in ranks:
-        shown = _Rank(rank, zero)
+        shown = _Rank(rank, zero - record.unix_ns(rank, 0))
         yield from shown.named("process", LOOP, f"rank {rank:0{digits}}")
-        yield shown.event("M", "process_labels", LOOP, zero, args={"labels": record.info.device})
+        yield shown.event("M", "process_labels", LOOP, shown.zero_ns, args={"labels": record.info.device})
         if rank in record.steps:
             yield from _steps(shown, record.steps[rank])
         if rank in record.batches:
             yield from _batches(shown, record.batches[rank])
+
+
+def _starts(record: RunRecord, rank: int) -> Iterator[int]:
+    """The earliest of a rank's steps, waits and fetches."""
+    for tables, name in (
+        (record.steps, "start_ns"),
+        (record.batches, "wait_start_ns"),
+        (record.batches, "fetch_start_ns"),
+    ):
+        earliest = pc.min(tables[rank].column(name)).as_py() if rank in tables else None
+        if earliest is not None:
+            yield earliest
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,6 +88,7 @@ class _Rank:
 
     rank: int
     zero_ns: int
+    """By the rank's clock."""
 
     def event(self, phase: str, name: str, thread: int, at_ns: int, **more: Any) -> dict[str, Any]:
         process = (self.rank + 1) * _NUMBERS
