@@ -271,14 +271,25 @@ def test_two_names_never_become_one_key(names: list[str]):
 
 
 def test_a_server_that_does_not_answer_is_named_without_its_password(found: Outcome, monkeypatch: pytest.MonkeyPatch):
-    pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    mlflow = pytest.importorskip("mlflow")
+
+    def patient(*_args: object, **_kwargs: object) -> None:
+        raise AssertionError("MLflow itself would ask again for minutes")
+
+    monkeypatch.setattr(mlflow, "MlflowClient", patient)
     with socket.socket() as silent:  # bound, but nobody listens
         silent.bind(("127.0.0.1", 0))
         port = silent.getsockname()[1]
         with pytest.raises(StorageError, match=f"http://127.0.0.1:{port} refused or did not answer") as caught:
             track_comparison(found, f"http://me:secret@127.0.0.1:{port}", "none", None)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("uri", ["http://localhost:five", "http://a..b", "https://localhost:99999"])
+def test_what_is_no_address_is_named(found: Outcome, uri: str):
+    pytest.importorskip("mlflow")
+    with pytest.raises(PlanError, match=f"{uri} is no address of a server"):
+        track_comparison(found, uri, "none", None)
 
 
 def test_a_store_whose_driver_is_absent_is_named(found: Outcome, monkeypatch: pytest.MonkeyPatch):

@@ -11,11 +11,14 @@ import json
 import math
 import os
 import re
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from dataeff.compare.outcome import NS_PER_HOUR, Outcome, Trial, usd
 from dataeff.compare.tables import candidates_table, ended, losses_of, name_of, shown, span_ns
@@ -39,6 +42,8 @@ _FIGURES = (
 )
 """Of a candidate, columns of `dataeff.compare.tables.CANDIDATES`."""
 _NAME_CHARACTERS = 150
+_PORTS = {"http": 80, "https": 443}
+_CONNECT_S = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,7 @@ def track_comparison(found: Outcome, uri: str, experiment: str, price: Price | N
     with _explained(uri):
         from mlflow import MlflowClient
 
+        _knock(uri)
         client = MlflowClient(tracking_uri=uri)
         experiment_id = _experiment(client, experiment)
         there = _there(client, experiment_id, found.plan["fingerprint"])
@@ -116,11 +122,32 @@ def _explained(uri: str) -> Iterator[None]:
         raise PlanError(
             f"{shown(uri)} needs what is not installed ({error}): install it, or give the address of a tracking server"
         ) from error
-    except MlflowException as error:
+    except (MlflowException, OSError) as error:
         why = shown(str(error).strip().splitlines()[0])
         raise StorageError(
             f"MLflow at {shown(uri)} refused or did not answer ({why}): see that the server runs, then track again; "
             "nothing is written twice"
+        ) from error
+
+
+def _knock(uri: str) -> None:
+    """Find out in seconds whether anybody is at an address; MLflow would go on asking for minutes.
+
+    Raises:
+        OSError: Nobody is.
+        PlanError: It is no address.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme not in _PORTS or parts.hostname is None:
+        return
+    if parts.scheme in getproxies() and not proxy_bypass(parts.hostname):
+        return
+    try:
+        address = parts.hostname, parts.port or _PORTS[parts.scheme]
+        socket.create_connection(address, timeout=_CONNECT_S).close()
+    except ValueError as error:
+        raise PlanError(
+            f"{shown(uri)} is no address of a server ({error}); it must be like http://HOST:PORT"
         ) from error
 
 
