@@ -125,23 +125,26 @@ class BlockWriter(io.RawIOBase):
     def write(self, data: Any) -> int:
         """Take all of a bytes-like object; returns its size."""
         view = memoryview(data).cast("B")
-        self._waiting += view
         self.num_bytes += len(view)
-        if len(self._waiting) >= self._block_bytes:
-            whole = len(self._waiting) // self._block_bytes * self._block_bytes
-            ready, self._waiting = bytes(self._waiting[:whole]), self._waiting[whole:]
-            self._pass_on(ready)
+        taken = min(len(view), self._block_bytes - len(self._waiting)) if self._waiting else 0
+        self._waiting += view[:taken]
+        if len(self._waiting) == self._block_bytes:
+            self._pass_on(self._waiting)
+            self._waiting = bytearray()
+        whole = (len(view) - taken) // self._block_bytes * self._block_bytes
+        self._pass_on(view[taken : taken + whole])
+        self._waiting += view[taken + whole :]
         return len(view)
 
     def finish(self) -> U32:
         """Pass on what is left; returns the checksums of all blocks, shape (blocks,)."""
-        self._pass_on(bytes(self._waiting))
+        self._pass_on(self._waiting)
         self._waiting = bytearray()
         return np.array(self._crcs, np.uint32)
 
-    def _pass_on(self, ready: bytes) -> None:
-        self._crcs += block_checksums(ready, self._block_bytes).tolist()
+    def _pass_on(self, ready: bytearray | memoryview) -> None:
         if ready:
+            self._crcs += block_checksums(ready, self._block_bytes).tolist()
             self._sink.write(ready)
 
 
