@@ -5,7 +5,6 @@ Importing this costs nothing; a name is imported when it is first used.
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -52,12 +51,8 @@ _HOMES = {
 }
 
 
-# Arrow's allocator gives memory back that was free for so many milliseconds. At its second, parts of a corpus fault in
-# anew what the part before had just left, which took a sixth of a run's time. It reads this once, when Arrow is loaded.
-os.environ.setdefault("MIMALLOC_PURGE_DELAY", "10000")
-
-
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'dataeff' has no attribute {name!r}")
+    import_module("dataeff.engine")  # Before Arrow is loaded, whose memory it sets.
     return getattr(import_module(_HOMES[name]), name)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,3 +54,27 @@ def test_a_task_whose_worker_was_killed_is_run_again(tmp_path: Path):
 def test_an_address_where_nobody_listens_is_a_clear_error():
     with pytest.raises(PlanError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
         Engine("tcp://127.0.0.1:9", timeout_s=1)
+
+
+RUN = "import sys; sys.argv[1:] = ['run', 'absent.py', '--out', 'absent']; from dataeff.__main__ import main; main()"
+LATER = "10000"
+PURGE = "MIMALLOC_PURGE_DELAY"
+
+
+@pytest.mark.parametrize(
+    ("code", "chosen", "expected"),
+    [
+        ("from dataeff import Pipeline", {}, LATER),
+        (RUN, {}, LATER),
+        ("from dataeff import Pipeline", {PURGE: "77"}, "77"),
+        ("from dataeff.profile import Profiler", {}, "1000"),
+    ],
+    ids=["library", "command", "chosen", "profiler"],
+)
+def test_arrow_keeps_freed_memory_where_corpora_are_made_and_nowhere_else(
+    code: str, chosen: dict[str, str], expected: str
+) -> None:
+    others = {name: value for name, value in os.environ.items() if name != PURGE}
+    environment = {**others, "MIMALLOC_VERBOSE": "1", **chosen}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert re.findall(r"option 'purge_delay': (\d+)", done.stderr) == [expected]
