@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from dataeff.arrays import mapped_array
 from dataeff.arrow import U64
 from dataeff.manifest import FileRecord, committed
 
@@ -40,7 +41,7 @@ def read_rows(paths: Sequence[Path], low: int = 0, high: int = END) -> U64:
     """Rows with `low <= key < high` of all files, sorted by key. Shape (columns, rows)."""
     pieces = []
     for path in paths:
-        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        rows = mapped_array(path)
         start, stop = _span(rows[0], low, high)
         pieces.append(np.array(rows[:, start:stop]))
     if not pieces:
@@ -137,7 +138,7 @@ def read_unsorted(paths: Sequence[Path], low: int, high: int) -> pa.Table | None
 
 def _keys(path: Path) -> U64:
     if path.suffix == ".npy":
-        first: U64 = np.load(path, mmap_mode="r", allow_pickle=False)[0]
+        first: U64 = mapped_array(path)[0]
         return first
     table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     keys: U64 = table.column("key").chunk(0).to_numpy() if table.num_rows else np.zeros(0, np.uint64)

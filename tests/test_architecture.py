@@ -22,9 +22,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("kernel",),
     (
-        *("arrow", "checksums", "columns", "contest", "cuts", "engine", "exchange", "files", "inputs", "json_rows"),
-        *("ledger", "manifest", "mixture", "mixture_fit", "mixture_optimum", "pieces", "proxy_runs", "registry"),
-        *("rungs", "segments", "shuffle", "steps", "streams", "tokenizer_json"),
+        *("arrays", "arrow", "checksums", "columns", "contest", "cuts", "engine", "exchange", "files", "inputs"),
+        *("json_rows", "ledger", "manifest", "mixture", "mixture_fit", "mixture_optimum", "pieces", "proxy_runs"),
+        *("registry", "rungs", "segments", "shuffle", "steps", "streams", "tokenizer_json"),
     ),
     ("accounts", "dedup", "prices", *KINDS),
     ("stages", "loader", "train", "profile", "efficiency"),

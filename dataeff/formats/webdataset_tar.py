@@ -34,6 +34,7 @@ from typing import Any, BinaryIO, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from dataeff.arrays import shape_ahead
 from dataeff.arrow import text_views
 from dataeff.checksums import BLANK_SEAL, REMEDY, BlockWriter, damaged_blocks, from_hex, seal, seal_holds, to_hex
 from dataeff.errors import FormatError, PlanError
@@ -301,8 +302,7 @@ def _miscounts(path: Path, facts: dict[str, Any]) -> list[str]:
             following = file.tell() + -(-int(header[124:135], 8) // _RECORD) * _RECORD
             extension = header[:100].rstrip(b"\0").partition(b".")[2]
             if extension == b"tokens.npy":
-                np.lib.format.read_magic(file)
-                tokens += math.prod(np.lib.format.read_array_header_1_0(file)[0])
+                tokens += math.prod(shape_ahead(file))
             documents += extension == b"json"
             file.seek(following)
     counted = {"documents": documents, "tokens": tokens}

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dataeff import manifest
+from dataeff.arrays import mapped_array
 from dataeff.arrow import PART_SHIFT
 from dataeff.errors import FormatError, PlanError
 from dataeff.filters import Bounds
@@ -96,10 +97,9 @@ class Finished:
     def _column(self, step: str, part: StoredPart) -> npt.NDArray[Any]:
         path = self.directory / step / f"{part.name}.npy"
         try:
-            loaded: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+            return mapped_array(path)
         except (OSError, ValueError, EOFError) as error:
             raise FormatError(f"{path} cannot be read ({error}); run the recipe again with the same --out") from error
-        return loaded
 
 
 def open_finished(directory: Path) -> Finished:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataeff import exchange, manifest
+from dataeff.arrays import mapped_array
 from dataeff.arrow import I64, PART_SHIFT, U32, U64
 from dataeff.dedup import components
 from dataeff.dedup.minhash import MinHash
@@ -129,7 +130,7 @@ def _write_keys(folder: Path, arguments: tuple[StoredPart, Path, Dedup]) -> Outc
     """Rows (key, doc): a key a band, and one for the whole content, of each document that passed the filters."""
     part, verdict, dedup = arguments
     columns = part.columns()
-    passed = np.load(verdict) < 0
+    passed = mapped_array(verdict) < 0
     docs = (np.uint64(part.number) << np.uint64(PART_SHIFT)) + np.arange(columns.num_rows, dtype=np.uint64)
     content = columns.column("content_low").to_numpy()
     exact = passed & (content != 0)

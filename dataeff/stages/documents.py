@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataeff import manifest
+from dataeff.arrays import mapped_array
 from dataeff.arrow import I64, U32, U64, text_array, text_views, with_text
 from dataeff.dedup.minhash import MinHash
 from dataeff.errors import EmptyError, InputError
@@ -69,7 +70,7 @@ class StoredPart:
 
     def signatures(self) -> U32:
         """MinHash signatures, memory-mapped, shape (rows, num_perm)."""
-        loaded: U32 = np.load(self.folder / f"{self.name}.signatures.npy", mmap_mode="r", allow_pickle=False)
+        loaded: U32 = mapped_array(self.folder / f"{self.name}.signatures.npy")
         return loaded
 
     def no_text(self) -> pa.RecordBatch:

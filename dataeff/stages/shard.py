@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataeff import exchange, manifest
+from dataeff.arrays import mapped_array
 from dataeff.arrow import PART_SHIFT
 from dataeff.errors import PlanError
 from dataeff.formats import Format, ShardContext
@@ -229,7 +230,7 @@ def _write_spill(folder: Path, job: _Spill) -> Outcome:
     if job.tokens is not None:
         batches = mapped(job.tokens).combine_chunks().to_batches()
     else:
-        batches = list(_text_documents(job.part, np.load(job.kept)))
+        batches = list(_text_documents(job.part, mapped_array(job.kept)))
     spilled = []
     for batch in batches:
         wanted = _copies(batch, job.epochs, job.seed)
@@ -287,7 +288,7 @@ def _range(piece: _Range) -> Iterator[pa.RecordBatch]:
 def _part_copy(piece: _PartCopy) -> Iterator[pa.RecordBatch]:
     # A part without survivors still tells which columns there are.
     yield _as_documents(piece.part, np.zeros(0, np.intp), piece.part.no_text())
-    for batch in _text_documents(piece.part, np.load(piece.kept)):
+    for batch in _text_documents(piece.part, mapped_array(piece.kept)):
         chosen = _copies(batch, piece.epochs, piece.seed) > piece.copy
         if chosen.any():
             yield batch if chosen.all() else batch.filter(pa.array(chosen))

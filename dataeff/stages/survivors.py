@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataeff import exchange, manifest
+from dataeff.arrays import mapped_array
 from dataeff.arrow import I64, PART_SHIFT, U64
 from dataeff.kernel import greedy
 from dataeff.manifest import FileRecord, committed
@@ -116,7 +117,7 @@ def run(context: Context, dedup: Dedup | None, store: list[StoredPart], verdicts
 def _write_survivors(folder: Path, job: _Job) -> Outcome:
     name, base = job.part.name, job.part.number << PART_SHIFT
     columns = job.part.columns()
-    kept = np.load(job.verdict) < 0
+    kept = mapped_array(job.verdict) < 0
     rows = (
         exchange.read_rows(job.decisions, base, base + (1 << PART_SHIFT))
         if job.decisions

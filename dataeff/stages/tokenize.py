@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataeff import exchange, manifest
+from dataeff.arrays import mapped_array
 from dataeff.arrow import PART_SHIFT, U64
 from dataeff.errors import PlanError
 from dataeff.manifest import FileRecord, committed
@@ -170,7 +171,7 @@ def _prepare(
 def _write_sample(folder: Path, arguments: tuple[StoredPart, Path, float, int]) -> Outcome:
     part, kept, share, seed = arguments
     keys = shuffle_keys(part.columns().column("id").combine_chunks(), seed)
-    chosen = np.load(kept) & (fractions(keys) < share)
+    chosen = mapped_array(kept) & (fractions(keys) < share)
     schema = pa.schema([pa.field("text", pa.large_string())])
     records: dict[str, FileRecord] = {}
     with committed(folder / f"{part.name}.arrow", records) as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -188,7 +189,7 @@ def _sample(context: Context, tasks: list[Task]) -> Iterator[str]:
 def _write_tokens(folder: Path, job: _Job) -> Outcome:
     part = job.part
     columns = part.columns()
-    kept = np.load(job.kept)
+    kept = mapped_array(job.kept)
     encoder = _encoder(job.tokenizer, job.prepared, manifest.fingerprint(job.prepared.read_bytes()))
     kind = pa.large_list(pa.from_numpy_dtype(token_dtype(encoder.vocab_size)))
     pieces = []
