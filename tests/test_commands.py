@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,11 @@ def test_ctrl_c_says_that_what_is_done_is_kept_and_the_run_goes_on(made):
         "def recipe() -> Pipeline:\n"
         "    return Pipeline(Read('many', part_bytes=8_000, batch_bytes=4_000), Filter(Slow()))\n"
     )
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell makes what it runs in the background deaf to Ctrl-C, and so whatever that runs.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard
+    )
     while process.poll() is None and not any((folder / "stopped/documents/_tasks").glob("*.json")):
         pass
     process.send_signal(signal.SIGINT)
