@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 _SLOW_S = 2.0
@@ -34,7 +34,7 @@ class ProgressBar:
             transient=True,
             disable=not self._console.is_terminal,
         )
-        self._tasks: dict[str, int] = {}
+        self._tasks: dict[str, TaskID] = {}
         self._began_s: dict[str, float] = {}
         self._num_bytes: dict[str, int] = {}
 
@@ -48,13 +48,13 @@ class ProgressBar:
     def advanced(self, step: str, num_bytes: int) -> None:
         """One more task of the step is done."""
         self._num_bytes[step] += num_bytes
-        self._bar.update(self._tasks[step], advance=1, num_bytes=self._num_bytes[step])  # type: ignore[arg-type]
+        self._bar.update(self._tasks[step], advance=1, num_bytes=self._num_bytes[step])
 
     def finished(self, step: str, num_reused: int) -> None:
         """The step is committed; so many of its tasks were already there."""
         task = self._tasks.pop(step, None)
         if task is not None:
-            self._bar.remove_task(task)  # type: ignore[arg-type]
+            self._bar.remove_task(task)
         wall_s = time.monotonic() - self._began_s[step]
         reused = f", {num_reused} parts already there" if num_reused else ""
         if wall_s >= _SLOW_S or num_reused:

@@ -283,7 +283,7 @@ def _trial(found: Outcome, trial: Trial, price: Price | None) -> _Said:
             for tokens, loss in losses_of(found, trial).items()
         },
         figures=_finite(figures),
-        status={"failed": "FAILED", "paused": "RUNNING"}.get(state, "FINISHED"),  # type: ignore[arg-type]
+        status="FAILED" if state == "failed" else "RUNNING" if state == "paused" else "FINISHED",
         span_ms=_ms(span_ns(trial)),
     )
 

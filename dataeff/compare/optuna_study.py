@@ -78,7 +78,8 @@ def _optuna() -> ModuleType:
         raise PlanError(
             "a study needs Optuna, which is not installed: install the extra with `pip install 'dataeff[optuna]'`"
         ) from error
-    return optuna  # type: ignore[no-any-return]
+    found: ModuleType = optuna
+    return found
 
 
 @contextmanager

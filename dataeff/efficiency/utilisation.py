@@ -16,6 +16,7 @@ from dataeff.errors import PlanError
 class Nvml(Protocol):
     """The functions of `pynvml` that are asked."""
 
+    # Their names, and what they do, are pynvml's.
     def nvmlInit(self) -> None: ...  # noqa: D102, N802
     def nvmlShutdown(self) -> None: ...  # noqa: D102, N802
     def nvmlDeviceGetCount(self) -> int: ...  # noqa: D102, N802

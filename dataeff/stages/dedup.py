@@ -85,12 +85,10 @@ def decide(
     """
     _check_quality(dedup, store)
 
-    def step(
-        name: str, suffix: str, work: list[tuple[str, Any]], function: Any, sizes: list[int] | None = None
-    ) -> tuple[list[Path], list[Outcome]]:
+    def step(name: str, suffix: str, work: list[tuple[str, Any]], function: Any) -> tuple[list[Path], list[Outcome]]:
         tasks = [
-            Task(name=key, fingerprint=manifest.fingerprint(whole, name, key), arguments=arguments, num_bytes=num_bytes)
-            for (key, arguments), num_bytes in zip(work, sizes or [0] * len(work), strict=True)
+            Task(name=key, fingerprint=manifest.fingerprint(whole, name, key), arguments=arguments)
+            for key, arguments in work
         ]
         outcomes = run_step(context, f"{STEP}/{name}", tasks, function)
         return [context.out / STEP / name / f"{task.name}{suffix}" for task in tasks], outcomes
@@ -109,8 +107,7 @@ def decide(
         edges, outcomes = step(f"small-star-{turn}", ".npy", _over_ranges(larger), _write_small_star)
     if not any(outcome.facts["edges"] for outcome in outcomes):
         return [], 0
-    linked = [(part.name, (part, tuple(edges), dedup)) for part in store]
-    members, _ = step("members", ".arrow", linked, _write_members, [part.text_bytes for part in store])
+    members, _ = step("members", ".arrow", [(part.name, (part, tuple(edges), dedup)) for part in store], _write_members)
     if dedup.minhash:
         spans = exchange.ranges_by_size(members, "shingles", _SHINGLES_PER_RANGE)
     else:
