@@ -13,9 +13,10 @@ _USUAL_SHARE = 0.8
 """Share of the usual n-gram's bytes by which it is told where one can repeat at all."""
 _FIRST_PREFIX = 16
 """Bytes by which n-grams are first told apart."""
+_LAST = 16
+"""Bytes at its end by which an n-gram is told from others with the same first bytes."""
 _MOST_COUNTER_BITS = 24
 """A longer text than this has counters for shares more of them, which costs time, not truth."""
-_FIRST_BITS = 12
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -47,12 +48,6 @@ def duplicate_ngrams(words: Words, shortest: int, longest: int) -> F64:
     return found
 
 
-@allocating
-def _new_table(bits):
-    """Keys, and for each when it was put there (below the current base: the slot is free) and how often it was met."""
-    return np.empty(1 << bits, np.uint64), np.full(1 << bits, -1, np.int64), np.empty(1 << bits, np.int32)
-
-
 @inlined
 def _bits(count):
     bits = 4
@@ -68,12 +63,12 @@ def _counter_bits(count, more):
 
 
 @inlined
-def _slot(key, keys, marks, base, bits):
-    """Where `key` is among the first 2**bits slots, or the free slot for it."""
-    last = (1 << bits) - 1
-    slot = np.int64(key >> np.uint64(64 - bits))
-    while marks[slot] >= base and keys[slot] != key:
-        slot = (slot + 1) & last
+def _slot(key, keys, bits):
+    """Where `key` is among the first 2**bits slots, or a free slot for it, which is 0."""
+    last = np.uint64((1 << bits) - 1)
+    slot = key >> np.uint64(64 - bits)
+    while keys[slot] != 0 and keys[slot] != key:
+        slot = slot + np.uint64(1) & last
     return slot
 
 
@@ -82,36 +77,37 @@ def _top_ngrams(rows, hashes, chars, longest, found):
     most = 1
     for row in range(len(found)):
         most = max(most, rows[row + 1] - rows[row])
-    places, grams = np.empty(most, np.int32), np.empty(most, np.uint64)
-    others, other_grams = np.empty(most, np.int32), np.empty(most, np.uint64)
-    met = np.empty(1 << _counter_bits(most, 1), np.int32)
-    table = _new_table(_FIRST_BITS)
-    base = np.int64(0)
+    every = np.arange(most).astype(np.uint32)
+    places, chosen, grams = np.empty(most, np.uint32), np.empty(most, np.uint32), np.empty(most, np.uint64)
+    met = np.empty(1 << _counter_bits(most, 1), np.uint8)
+    room = 1 << _bits(most)
+    keys, firsts, counts = np.empty(room, np.uint64), np.empty(room, np.uint32), np.empty(room, np.uint32)
+    _top_of_rows(rows, hashes, chars, longest, every, places, chosen, grams, met, keys, firsts, counts, found)
+
+
+@compiled
+def _top_of_rows(rows, hashes, chars, longest, every, places, chosen, grams, met, keys, firsts, counts, found):
     for row in range(len(found)):
         first, num = rows[row], rows[row + 1] - rows[row]
-        alive = num
-        for at in range(num):
-            places[at] = at
-            grams[at] = hashes[first + at]
+        at_places, at_grams, alive = every, hashes[first:], num
         for n in range(2, min(longest, num) + 1):
-            while alive > 0 and places[alive - 1] + n > num:
+            while alive > 0 and at_places[alive - 1] + n > num:
                 alive -= 1
+            wanted = _count_ngrams(at_places, at_grams, alive, hashes[first + n - 1 :], grams, met)
             shift = np.uint64(64 - _counter_bits(alive, 1))
-            wanted = _count_ngrams(hashes, first, n, places, grams, alive, met)
-            alive = _choose_frequent(places, grams, alive, met, shift, 2, places, grams)
             count, best = np.int64(1), np.int64(0)
-            # A counter is at least as high as the count of each of its n-grams: what is as frequent as the most
-            # frequent one of the highest counters can only be in counters that are as high.
+            # A counter is at least as high as the count of each of its n-grams, or as high as it gets: what is as
+            # frequent as the most frequent one of the highest counters can only be in counters that are as high.
             while wanted > 1:
-                chosen = _choose_frequent(places, grams, alive, met, shift, wanted, others, other_grams)
-                if len(table[0]) < 1 << _bits(chosen):
-                    table = _new_table(_bits(chosen))
-                count, best = _most_frequent(other_grams, chosen, table[0], table[1], table[2], base)
-                base += chosen
-                best = np.int64(others[best])
+                alive, num_chosen = _choose_frequent(at_places, grams, alive, met, shift, wanted, places, chosen)
+                at_places, at_grams = places, grams
+                count, best = _most_frequent(grams, chosen, num_chosen, keys, firsts, counts)
+                best = np.int64(places[chosen[best]])
                 if count >= wanted or wanted == 2:
                     break
                 wanted = max(count, 2)
+            if wanted < 2:
+                alive = 0
             if count == 1:
                 best = np.int64(0)
             gram = np.int64(chars[first + best + n]) - chars[first + best] + n - 1
@@ -119,48 +115,69 @@ def _top_ngrams(rows, hashes, chars, longest, found):
 
 
 @compiled
-def _count_ngrams(hashes, first, n, places, grams, alive, met):
-    """Lengthen (n - 1)-grams by a word, and count them; returns the highest count."""
+def _count_ngrams(places, grams, alive, words, longer, met):
+    """Lengthen (n - 1)-grams by a word, and count them; returns the highest count, if not more than a counter holds.
+
+    Args:
+        places, grams, alive: Where the (n - 1)-grams are, and their hashes.
+        words: Hashes of the words to add, by the n-gram's place.
+        longer: Hashes of the n-grams.
+        met: Counters.
+    """
     bits = _counter_bits(alive, 1)
     shift = np.uint64(64 - bits)
     met[: 1 << bits] = 0
     highest = 0
     for at in range(alive):
         gram = grams[at]
-        gram = (gram ^ gram >> np.uint64(29)) * _MULTIPLIER + hashes[first + places[at] + n - 1]
-        grams[at] = gram
-        slot = np.int64((gram ^ gram >> np.uint64(32)) * _MULTIPLIER >> shift)
-        count = met[slot] + 1
+        gram = (gram ^ gram >> np.uint64(29)) * _MULTIPLIER + words[places[at]]
+        longer[at] = gram
+        slot = gram >> shift
+        count = min(met[slot] + 1, 255)
         met[slot] = count
         highest = max(highest, count)
     return highest
 
 
 @compiled
-def _choose_frequent(places, grams, alive, met, shift, least, to_places, to_grams):
-    """Choose n-grams whose counter, by the bits of their hash from `shift` on, is `least` or more; returns how many."""
-    kept = 0
+def _choose_frequent(places, grams, alive, met, shift, least, kept_places, chosen):
+    """Keep n-grams that can occur twice, and choose those of them whose counter is `least` or more.
+
+    Args:
+        places, grams, alive: Where the n-grams are, and their hashes; those kept are moved to the front.
+        met, shift: Counters; the hash's bits from `shift` on say which.
+        least: Two or more.
+        kept_places: Where the kept are.
+        chosen: Which of the kept.
+
+    Returns:
+        How many are kept, and how many chosen.
+    """
+    kept = num_chosen = 0
     for at in range(alive):
         gram = grams[at]
-        to_places[kept], to_grams[kept] = places[at], gram
-        kept += met[np.int64((gram ^ gram >> np.uint64(32)) * _MULTIPLIER >> shift)] >= least
-    return kept
+        kept_places[kept], grams[kept], chosen[num_chosen] = places[at], gram, kept
+        count = met[gram >> shift]
+        kept += count > 1
+        num_chosen += count >= least
+    return kept, num_chosen
 
 
 @compiled
-def _most_frequent(grams, num, keys, marks, counts, base):
-    """Count of the most frequent of some n-grams, and which is its first copy; of equally frequent ones the first."""
+def _most_frequent(grams, chosen, num, keys, firsts, counts):
+    """Count of the most frequent of the chosen n-grams, and which of those is its first copy; of equals the first."""
     bits = _bits(num)
+    keys[: 1 << bits] = 0
     most, best = np.int64(0), np.int64(0)
     for at in range(num):
-        gram = grams[at]
-        slot = _slot(gram * _MULTIPLIER, keys, marks, base, bits)
-        if marks[slot] < base:
-            keys[slot], marks[slot], counts[slot] = gram * _MULTIPLIER, base + at, 0
-        counts[slot] += 1
-        copy = marks[slot] - base
-        if counts[slot] > most or (counts[slot] == most and copy < best):
-            most, best = np.int64(counts[slot]), copy
+        key = max(grams[chosen[at]] * _MULTIPLIER, np.uint64(1))
+        slot = _slot(key, keys, bits)
+        if keys[slot] == 0:
+            keys[slot], firsts[slot], counts[slot] = key, at, 0
+        count, copy = np.int64(counts[slot]) + 1, np.int64(firsts[slot])
+        counts[slot] = count
+        if count > most or (count == most and copy < best):
+            most, best = count, copy
     return most, best
 
 
@@ -169,70 +186,67 @@ def _duplicate_ngrams(rows, text, starts, chars, shortest, longest, found):
     most = 1
     for row in range(len(found)):
         most = max(most, rows[row + 1] - rows[row])
-    places, states = np.empty(most, np.int32), np.empty(most, np.uint64)
-    others, grams = np.empty(most, np.int32), np.empty(most, np.uint64)
+    places, states = np.empty(most, np.uint32), np.zeros(most + 1, np.uint64)
+    others, grams = np.empty(most, np.uint32), np.empty(most, np.uint64)
     met = np.empty(1 << _counter_bits(most, 2), np.uint8)
-    bits = _FIRST_BITS
-    keys, marks, _ = _new_table(bits)
-    base = np.int64(0)
+    keys = np.empty(1 << _bits(most), np.uint64)
+    _duplicate_of_rows(rows, text, starts, chars, shortest, longest, places, states, others, grams, met, keys, found)
+
+
+@compiled
+def _duplicate_of_rows(rows, text, starts, chars, shortest, longest, places, states, others, grams, met, keys, found):
     for row in range(len(found)):
         first, num = rows[row], rows[row + 1] - rows[row]
         if num <= shortest:
             continue
-        alive = _repeated_starts(text, starts, first, num, shortest, places, states, met)
+        begins, before = starts[first : first + num + 1], chars[first : first + num + 1]
+        alive = _repeated_starts(text, begins, begins[shortest:], places, states, met)
         prefix = _FIRST_PREFIX
-        usual = _USUAL_SHARE * (starts[first + num] - starts[first]) / num
+        usual = _USUAL_SHARE * (begins[num] - begins[0]) / num
         for n in range(shortest, min(longest, num) + 1):
-            if alive == 0:
-                break
-            while prefix + 8 <= n * usual:
-                prefix += 8
-                alive = _keep_prefixes(text, starts, first, num, n, prefix, places, states, alive, met)
             while alive > 0 and places[alive - 1] + n > num:
                 alive -= 1
-            chosen = _choose_repeated(text, starts, first, n, prefix, places, states, alive, met, grams, others)
-            while True:
-                total = _repeated(starts, chars, first, n, grams, others, chosen, keys, marks, base, bits)
-                base += num
-                if total >= 0:
-                    break
-                bits += 2
-                keys, marks, _ = _new_table(bits)
-            found[row, n - shortest] = total
+            ends = begins[n:]
+            while alive > 0 and prefix + 8 <= n * usual:
+                prefix += 8
+                alive = _keep_prefixes(text, begins, ends, prefix, places, states, alive, met)
+            if alive == 0:
+                break
+            chosen = _choose_repeated(text, begins, ends, prefix, places, states, alive, met, others, grams)
+            found[row, n - shortest] = _repeated(text, begins, before, n, prefix, others, grams, chosen, keys)
 
 
 @compiled
-def _repeated_starts(text, starts, first, num, shortest, places, states, met):
+def _repeated_starts(text, begins, ends, places, states, met):
     """As `_keep_prefixes`, for the first `_FIRST_PREFIX` bytes at all places: no state is there yet."""
-    count = num - shortest + 1
+    count = len(ends)
     bits = _counter_bits(count, 2)
     shift = np.uint64(64 - bits)
     met[: 1 << bits] = 0
     for at in range(count):
-        start = np.int64(starts[first + at])
+        start = np.int64(begins[at])
         state = mixed(mixed(np.uint64(0), load_u64(text, start)), load_u64(text, start + 8))
         states[at] = state
-        slot = np.int64(state * _MULTIPLIER >> shift)
-        met[slot] = min(met[slot] + 1, 2)
+        met[state >> shift] = 2 * met[state >> shift] | 1
     kept = 0
     for at in range(count):
         state = states[at]
         places[kept], states[kept] = at, state
-        short = starts[first + at + shortest] - starts[first + at] < _FIRST_PREFIX
-        kept += short | (met[np.int64(state * _MULTIPLIER >> shift)] > 1)
+        kept += (ends[at] - begins[at] < _FIRST_PREFIX) | (met[state >> shift] > 1)
     return kept
 
 
 @compiled
-def _keep_prefixes(text, starts, first, num, n, prefix, places, states, alive, met):
+def _keep_prefixes(text, begins, ends, prefix, places, states, alive, met):
     """Keep the places where an n-gram can repeat: where its first bytes do, or where it is shorter than those.
 
     Words are joined by nothing, so equal n-grams may have other words; but they have equal first bytes. What is kept
-    may be too much, since prefixes share counters, never too little.
+    may be too much, since prefixes share counters, never too little. A counter is 1 for one that was met once, then
+    more.
 
     Args:
-        text, starts, first, num: Words of a row.
-        n: Words of the n-gram, and of any that is asked for later, or fewer.
+        text, begins, ends: Where each word of a row begins, and where the n-gram from it on ends; any that is asked
+            for later has as many words or more.
         prefix: How many first bytes, eight more than at the last call, whose hashes are in `states`.
         places, states, alive: What is left.
         met: Counters.
@@ -243,86 +257,71 @@ def _keep_prefixes(text, starts, first, num, n, prefix, places, states, alive, m
     bits = _counter_bits(alive, 2)
     shift = np.uint64(64 - bits)
     met[: 1 << bits] = 0
-    end = np.int64(starts[first + num]) - prefix
+    last = np.int64(begins[len(begins) - 1])
     for at in range(alive):
-        start = np.int64(starts[first + places[at]])
-        state = mixed(states[at], load_u64(text, start + prefix - 8)) if start <= end else np.uint64(0)
+        # Beyond the row's end are no n-grams so long: what is read instead does not matter.
+        state = mixed(states[at], load_u64(text, min(begins[places[at]] + prefix - 8, last)))
         states[at] = state
-        slot = np.int64(state * _MULTIPLIER >> shift)
-        met[slot] = min(met[slot] + 1, 2)
+        met[state >> shift] = 2 * met[state >> shift] | 1
     kept = 0
     for at in range(alive):
-        place = np.int64(places[at])
-        start = np.int64(starts[first + place])
-        state = states[at]
+        place, state = places[at], states[at]
         places[kept], states[kept] = place, state
-        if place + n <= num:
-            short = starts[first + place + n] - start < prefix
-            kept += short | (met[np.int64(state * _MULTIPLIER >> shift)] > 1)
+        kept += (ends[place] - begins[place] < prefix) | (met[state >> shift] > 1)
     return kept
 
 
-@inlined
-def _hash(text, start, stop, prefix, state):
-    """64-bit hash of `text[start:stop]`; `state` is that of its first `prefix` bytes, if it has so many.
-
-    Nearly always without a branch: what is left has mostly at most 16 bytes.
-    """
-    length = stop - start
-    if length >= prefix:
-        start += prefix
-    else:
-        state = np.uint64(0)
-    while stop - start > 16:
-        state = mixed(state, load_u64(text, start))
-        start += 8
-    left = np.uint64(stop - start)
-    state = mixed(state, load_u64(text, start) & FIRST_EIGHT[left])
-    state = mixed(state, load_u64(text, start + 8) & NEXT_EIGHT[left])
-    return finished(state ^ np.uint64(length))
-
-
 @compiled
-def _choose_repeated(text, starts, first, n, prefix, places, states, alive, met, grams, chosen):
+def _choose_repeated(text, begins, ends, prefix, places, states, alive, met, chosen, grams):
     """Choose the places of n-grams that may occur more than once, for n-grams share counters; returns how many.
 
-    Their hashes are put in `grams`, their places in `chosen`.
+    Their places are put in `chosen`, in `grams` hashes of their length, their last `_LAST` bytes or fewer, and their
+    first `prefix` unless they are shorter. That takes no branch, and is mostly the whole n-gram.
     """
     bits = _counter_bits(alive, 2)
     shift = np.uint64(64 - bits)
     met[: 1 << bits] = 0
+    nothing = len(states) - 1  # whose state is 0: chosen by its number, for a choice of values would be a branch
     for at in range(alive):
-        word = first + np.int64(places[at])
-        key = _hash(text, np.int64(starts[word]), np.int64(starts[word + n]), prefix, states[at])
+        start, stop = np.int64(begins[places[at]]), np.int64(ends[places[at]])
+        tail = max(start, stop - _LAST)
+        left = np.uint64(stop - tail)
+        state = states[np.uint64(at if stop - start >= prefix else nothing)]
+        state = mixed(state, load_u64(text, tail) & FIRST_EIGHT[left])
+        state = mixed(state, load_u64(text, tail + 8) & NEXT_EIGHT[left])
+        key = finished(state ^ np.uint64(stop - start))
         grams[at] = key
-        slot = np.int64(key >> shift)
-        met[slot] = min(met[slot] + 1, 2)
+        met[key >> shift] = 2 * met[key >> shift] | 1
     kept = 0
     for at in range(alive):
         key = grams[at]
         grams[kept], chosen[kept] = key, places[at]
-        kept += met[np.int64(key >> shift)] > 1
+        kept += met[key >> shift] > 1
     return kept
 
 
 @compiled
-def _repeated(starts, chars, first, n, grams, chosen, num_chosen, keys, marks, base, bits):
-    """Characters in repeated n-grams, or -1 where the table is full."""
-    bits = min(bits, _bits(num_chosen))
-    room = 1 << (bits - 1)
+def _repeated(text, begins, chars, n, prefix, chosen, grams, num_chosen, keys):
+    """Characters in repeated n-grams."""
+    bits = _bits(num_chosen)
+    keys[: 1 << bits] = 0
     total = np.int64(0)
     free = np.int64(0)
     for at in range(num_chosen):
         place = np.int64(chosen[at])
         if place >= free:
+            start, stop = np.int64(begins[place]), np.int64(begins[place + n])
             key = grams[at]
-            slot = _slot(key, keys, marks, base, bits)
-            if marks[slot] < base:
-                room -= 1
-                if room < 0:
-                    return np.int64(-1)
-                keys[slot], marks[slot] = key, base + at
+            if stop - start >= prefix:
+                start += prefix
+            while start < stop - _LAST:
+                key = mixed(key, load_u64(text, start))
+                start += 8
+            key = max(key, np.uint64(1))
+            slot = _slot(key, keys, bits)
+            if keys[slot] == 0:
+                keys[slot] = key
             else:
-                total += chars[first + place + n] - chars[first + place]
+                total += chars[place + n] - chars[place]
                 free = place + n
     return total
