@@ -7,13 +7,10 @@ import numpy as np
 from dataeff.arrow import I64, U32, U64
 from dataeff.errors import PlanError
 from dataeff.kernel.compiled import allocating, compiled, inlined
+from dataeff.kernel.lanes import AT_ONCE, LANES, lower_lanes
 
 BLOCK = 1024
 """Hashes that every permutation is applied to before the next ones, so that they stay in the first-level cache."""
-AT_ONCE = 4
-"""Hashes that are taken together; a block is filled up to a multiple of it, so it needs room for three more."""
-_LANES = 16
-"""Permutations are filled up to a multiple of this, so that the compiled loop over them has no remainder."""
 EMPTY = np.uint32(0xFFFFFFFF)
 """Signature value of a row without shingles."""
 
@@ -52,7 +49,7 @@ def signatures(hashes: U32, offsets: I64, a: U32, b: U32) -> U32:
 
 def filled_up(a: U32, b: U32) -> tuple[U32, U32]:
     """The permutations as `lower` takes them: some more at the end, whose values are to be left out."""
-    more = (0, -len(a) % _LANES)
+    more = (0, -len(a) % LANES)
     return np.pad(a, more), np.pad(b, more)
 
 
@@ -108,8 +105,7 @@ def mixed(h):
 def lower(block, count, a, b, least):
     """Lower a signature by `block[:count]`, hashes that `mixed` has gone over.
 
-    All permutations of a few hashes at a time: no minimum is ever taken across a vector, and short rows cost no more
-    a hash than long ones.
+    A few permutations at a time, each over all hashes: no minimum is ever taken across a vector.
 
     Args:
         block: Hashes, with room for `AT_ONCE` - 1 more, which are overwritten.
@@ -121,13 +117,8 @@ def lower(block, count, a, b, least):
     full = (count + AT_ONCE - 1) // AT_ONCE * AT_ONCE
     if count:
         block[count:full] = block[count - 1]
-    for place in range(0, full, AT_ONCE):
-        first, second, third, fourth = block[place], block[place + 1], block[place + 2], block[place + 3]
-        for k in range(len(a)):
-            factor, addend = a[k], b[k]
-            left = min(np.uint32(factor * first + addend), np.uint32(factor * second + addend))
-            right = min(np.uint32(factor * third + addend), np.uint32(factor * fourth + addend))
-            least[k] = min(least[k], min(left, right))
+    for place in range(0, len(a), LANES):
+        lower_lanes(least, place, a, b, block, full)
 
 
 @compiled
