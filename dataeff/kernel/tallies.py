@@ -42,11 +42,10 @@ def tally_words(words: Words, stop_hashes: U64) -> WordTally:
         words: Words of a batch.
         stop_hashes: Hashes of different words, by `dataeff.kernel.segment.word_hashes`.
     """
-    slots, bits = _one_slot_each(stop_hashes)
+    table, bits = _one_slot_each(stop_hashes)
+    slots = stop_hashes >> np.uint64(64 - bits)
     counts = np.zeros((4, len(words.rows) - 1), np.int64)
-    _tally_words(
-        words.rows, words.chars, words.hashes, words.kinds, np.append(stop_hashes, np.uint64(0)), slots, bits, counts
-    )
+    _tally_words(words.rows, words.chars, words.hashes, words.kinds, table, bits, slots, counts)
     return WordTally(*counts)
 
 
@@ -57,34 +56,38 @@ def tally_lines(lines: Lines, short_chars: int) -> LineTally:
     return LineTally(*counts)
 
 
-def _one_slot_each(hashes: U64) -> tuple[I64, int]:
-    """A table by hashes' highest bits, so large that no two share a slot, and its bits; `len(hashes)` where free."""
+def _one_slot_each(hashes: U64) -> tuple[U64, int]:
+    """A table by hashes' highest bits, so large that no two share a slot, and its bits; others' hashes where free."""
     bits = max(6, int(len(hashes) * 8).bit_length())
     while len(np.unique(hashes >> np.uint64(64 - bits))) < len(hashes):
         bits += 1
-    slots = np.full(1 << bits, len(hashes), np.int64)
-    slots[(hashes >> np.uint64(64 - bits)).astype(np.int64)] = np.arange(len(hashes))
-    return slots, bits
+    table = np.zeros(1 << bits, np.uint64)
+    table[0] = ~np.uint64(0)
+    table[hashes >> np.uint64(64 - bits)] = hashes
+    return table, bits
 
 
 @allocating
-def _tally_words(rows, chars, hashes, kinds, stop_hashes, slots, bits, counts):
-    """Without a branch for each word; `stop_hashes` has one more, which stands for no word."""
-    none = len(stop_hashes) - 1
-    seen = np.full(len(stop_hashes), -1, np.int64)
-    shift = np.uint64(64 - bits)
+def _tally_words(rows, chars, hashes, kinds, table, bits, slots, counts):
+    """Without a branch for each word; what each loop asks of words is little, for the compiler to take many at once."""
+    shift, half = np.uint64(64 - bits), np.uint64(bits)
+    # The second half is where words are seen that are none of the given.
+    seen = np.full(2 << bits, -1, np.int64)
     for row in range(len(rows) - 1):
-        content = content_chars = letters = stop_words = 0
-        for word in range(rows[row], rows[row + 1]):
-            kind = np.int64(kinds[word])
-            letters += kind & HAS_LETTER
-            has_content = kind & HAS_CONTENT != 0
+        first, last = rows[row], rows[row + 1]
+        row_kinds, row_chars = kinds[first:last], chars[first : last + 1]
+        content = content_chars = letters = 0
+        for word in range(len(row_kinds)):
+            has_content = row_kinds[word] // HAS_CONTENT & 1
+            letters += row_kinds[word] // HAS_LETTER & 1
             content += has_content
-            content_chars += has_content * (np.int64(chars[word + 1]) - chars[word])
-            number = slots[np.int64(hashes[word] >> shift)]
-            seen[number if stop_hashes[number] == hashes[word] else none] = row
-        for number in range(none):
-            stop_words += seen[number] == row
+            content_chars += has_content * (np.int64(row_chars[word + 1]) - row_chars[word])
+        for number in hashes[first:last]:
+            slot = number >> shift
+            seen[slot | np.uint64(table[slot] != number) << half] = row
+        stop_words = 0
+        for slot in slots:
+            stop_words += seen[slot] == row
         counts[0, row], counts[1, row], counts[2, row], counts[3, row] = content, content_chars, letters, stop_words
 
 
