@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataeff.kernel.blocks import BLOCK, between, between_16
+from dataeff.kernel.blocks import BLOCK, between, between_16, sharing
 from dataeff.kernel.compiled import compiled
 from dataeff.kernel.memory import count_ones
 
@@ -33,3 +33,16 @@ def test_a_bit_is_set_for_each_byte_in_the_span(data, shift, first, last):
     assert found == wanted
     assert found_16 == wanted & 0xFFFF
     assert ones == wanted.bit_count()
+
+
+@compiled
+def share(array, index, bits):
+    return sharing(array, index, bits)
+
+
+@given(data=st.binary(min_size=BLOCK, max_size=BLOCK + 20), shift=st.integers(0, 20), bits=st.integers(0, 255))
+def test_a_bit_is_set_for_each_byte_that_shares_one_with_those_given(data, shift, bits):
+    array = np.frombuffer(data, np.uint8)
+    index = min(shift, len(data) - BLOCK)
+    wanted = sum(1 << at for at in np.flatnonzero(array[index : index + BLOCK] & bits).tolist())
+    assert share(array, index, np.uint8(bits)) == wanted

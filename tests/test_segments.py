@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dataeff.kernel import characters, lines, segment
+from dataeff.kernel.tallies import tally_words
 from dataeff.segments import Segments
 from tests.oracle import quality
 from tests.oracle.texts import HOSTILE, texts
@@ -83,6 +84,46 @@ def test_paragraphs_and_line_forms_are_those_of_plain_python(text):
 def test_a_space_that_straddles_a_block_of_64_bytes_is_one_space():
     rows = ["x" * before + "\u3000" + "y" * 70 + "\u00a0z" for before in range(58, 66)]
     assert words_of(segments_of(*rows), "whitespace") == [row.split() for row in rows]
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 62, 63, 64, 65, 66, 127, 128, 129, 192, 193])
+def test_words_that_end_at_or_by_a_blocks_end_are_those_of_plain_python(length):
+    ends = ["", ".", '."', ".)x", "…", "é", "。", "’", "!?", "$."]
+    words = [character * length + end for character in ("a", "7", "-", "é", "字") for end in ends]
+    gaps = ["\n", " ", "\u2028", "\n\n", "\u3000 "]
+    text = "".join(word + gaps[number % len(gaps)] for number, word in enumerate(words))
+    check_rows([text, text[:-1], *words, *(f"{'b' * (length % 7)} {word} c" for word in words)])
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.sampled_from(["a", "b.", "...", "-", "--", "?!", "c。d", "“e.”"]), min_size=60, max_size=200),
+    st.lists(st.sampled_from([" ", " ", " ", "\n"]), min_size=200, max_size=200),
+)
+def test_sentences_are_those_of_plain_python_however_many_words_are_between_their_ends(words, gaps):
+    text = "".join(word + gap for word, gap in zip(words, gaps, strict=False))
+    found = segments_of("before. It", text, "after").words().sentences
+    assert found.tolist() == [2, sum(map(quality.count_sentences, text.splitlines())), 1]
+
+
+def test_more_words_than_were_made_room_for_are_found():
+    rows = ["a " * 5000, "", "b. \n" * 3000 + "c"]
+    check_rows(rows)
+    assert segments_of(*rows).words().sentences.tolist() == [1, 0, 3001]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(texts, max_size=4), st.lists(texts, max_size=20))
+def test_tallies_of_words_are_those_of_plain_python(rows, more):
+    segments = segments_of(*rows)
+    split = [row.split() for row in rows]
+    given_words = sorted({word for text in [*rows[:1], *more] for word in text.split()})
+    tally = tally_words(segments.words(), segment.word_hashes(given_words))
+    content = [[word for word in words if any(c not in quality.PUNCTUATION for c in word)] for words in split]
+    assert tally.content.tolist() == list(map(len, content))
+    assert tally.content_chars.tolist() == [sum(map(len, words)) for words in content]
+    assert tally.letters.tolist() == [sum(any(map(str.isalpha, word)) for word in words) for words in split]
+    assert tally.stop_words.tolist() == [len({*words} & {*given_words}) for words in split]
 
 
 def test_every_white_space_splits_words_and_its_neighbours_do_not():

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dataeff.arrow import I64, U8, U64
 from dataeff.errors import InputError
-from dataeff.kernel.blocks import BLOCK, between, between_16
+from dataeff.kernel.blocks import BLOCK, between, sharing
 from dataeff.kernel.characters import (
     BREAK,
     LETTER,
@@ -24,7 +24,7 @@ from dataeff.kernel.characters import (
     flags_of,
     last_start,
 )
-from dataeff.kernel.compiled import allocating, compiled, inlined
+from dataeff.kernel.compiled import compiled, inlined
 from dataeff.kernel.memory import count_ones, load_u64, store_u64, trailing_zeros
 from dataeff.kernel.words import decode
 
@@ -41,9 +41,11 @@ ENDS_LINE = 16
 """The word is its line's last, by `str.splitlines()`."""
 HAS_WIDE_MARK = 32
 """An East Asian mark that ends a sentence is in the word."""
+_UNTOLD = 128
+"""What the word is has yet to be told, character by character."""
 
-PADDING = 16
-"""Zero bytes that follow the last word."""
+PADDING = BLOCK
+"""Zero bytes that follow the last word, so that whole blocks can be loaded anywhere."""
 MAX_BYTES = 2**31 - 1 - PADDING
 """Text that one call can take: places are 32 bits wide, for speed."""
 _HIGH = np.uint64(0x8080808080808080)
@@ -104,18 +106,19 @@ def find_words(data: U8, offsets: I64, *, regex: bool) -> Words:
     text = np.empty(num_bytes + PADDING, np.uint8)
     room = num_bytes // 4 + len(offsets) + 1024
     while True:
-        starts, kinds = np.empty(room + 1, np.int32), np.empty(room, np.uint8)
+        starts, kinds = np.empty(room + 1, np.int32), np.zeros(room + BLOCK, np.uint8)
         num = find(data, offsets, table, rows, text, starts, kinds, odd_breaks)
         if num <= room:
             break
         room = num
-    starts, kinds = starts[: num + 1], kinds[:num]
+    text[starts[num] : starts[num] + PADDING] = 0
+    starts = starts[: num + 1]
     chars, hashes = np.empty(num + 1, np.int32), np.empty(num, np.uint64)
     sentences = np.zeros(len(offsets) - 1, np.int64)
     _look_at_words(text, starts, table, chars, hashes, kinds)
     if not regex:
         _count_sentences(text, starts, kinds, table, rows, sentences)
-    return Words(rows, text, starts, chars, hashes, kinds, odd_breaks, sentences)
+    return Words(rows, text, starts, chars, hashes, kinds[:num], odd_breaks, sentences)
 
 
 def count_chars(data: U8, offsets: I64) -> I64:
@@ -221,7 +224,12 @@ def filled(data, place, stop, spill):
     if place + BLOCK <= len(data):
         bits = between(data, place, 9, 13) | between(data, place, 28, 32)
         high = between(data, place, 0x80, 0xFF)
-        leads = between(data, place, 0xC2, 0xC2) | between(data, place, 0xE1, 0xE3)
+        if high:
+            # What may begin white space beyond ASCII: two bytes that do, or one at the block's end.
+            second = between(data, place, 0x80, 0x81) | between(data, place, 0x85, 0x85)
+            second |= between(data, place, 0x9A, 0x9A) | between(data, place, 0xA0, 0xA0)
+            leads = between(data, place, 0xC2, 0xC2) | between(data, place, 0xE1, 0xE3)
+            leads &= second >> np.uint64(1) | np.uint64(1 << 63)
     else:
         for at in range(place, stop):
             byte = data[at]
@@ -250,6 +258,9 @@ def _breaks(data, place, stop):
         feeds = between(data, place, 10, 10)
         odd = between(data, place, 11, 13) | between(data, place, 0x1C, 0x1E)
         last = between(data, place, 0x85, 0x85) | between(data, place, 0xA8, 0xA9)
+        if last:
+            before = between(data, place, 0x80, 0x80) | between(data, place, 0xC2, 0xC2)
+            last &= before << np.uint64(1) | np.uint64(1)
     else:
         for at in range(place, stop):
             byte = data[at]
@@ -274,54 +285,63 @@ def _breaks(data, place, stop):
 
 @compiled
 def _find_words(data, offsets, table, rows, text, starts, kinds, odd_breaks):
-    """Lay the words of all rows end to end; returns how many there are, whether or not there was room for all."""
-    room = len(kinds)
+    """Lay the words of all rows end to end; returns how many there are, whether or not there was room for all.
+
+    A block of 64 bytes begins where the first word begins that the block before has not all of.
+    """
+    room = len(starts) - 1
     num = 0
     at = 0
     for row in range(len(offsets) - 1):
         place, stop = offsets[row], offsets[row + 1]
-        begun, spill = -1, 0
-        before = broken = np.uint64(0)
+        spill = 0
         while place < stop:
             solid, spill = filled(data, place, stop, spill)
-            after = solid << np.uint64(1) | before
+            after = solid << np.uint64(1)
             begins, ends = solid & ~after, after & ~solid
-            before = solid >> np.uint64(63)
             breaks, odd = _breaks(data, place, stop)
             if odd:
                 odd_breaks[row] = True
-            while begins | ends:
-                if begun < 0:
-                    begun = place + np.int64(trailing_zeros(begins))
-                    earlier = (begins & (~begins + np.uint64(1))) - np.uint64(1)
-                    begins &= begins - np.uint64(1)
-                    if broken | breaks & earlier and rows[row] < num <= room:
-                        kinds[num - 1] |= ENDS_LINE
-                    breaks &= ~earlier
-                    broken = np.uint64(0)
-                if ends == 0:
-                    break
-                end = place + np.int64(trailing_zeros(ends))
-                ends &= ends - np.uint64(1)
-                if num < room:
-                    starts[num], kinds[num] = at, 0
-                    at = _copy(data, begun, end - begun, text, at)
+            # Of breaks side by side the last tells all.
+            breaks &= ~(breaks >> np.uint64(1))
+            while breaks:
+                until = breaks ^ (breaks - np.uint64(1))
+                breaks &= ~until
+                word = num + np.int64(count_ones(begins & until)) - 1
+                if rows[row] <= word < room:
+                    kinds[word] |= ENDS_LINE
+            if solid == ~np.uint64(0):
+                end = _word_end(data, place + BLOCK, stop)
+                starts[min(num, room)] = at
+                at = _copy(data, place, end - place, text, at)
                 num += 1
-                begun = -1
-            broken |= breaks
-            place += BLOCK
-        if begun >= 0:
-            if num < room:
-                starts[num], kinds[num] = at, 0
-                at = _copy(data, begun, stop - begun, text, at)
-            num += 1
+                place = end
+                continue
+            while ends:
+                begun = np.int64(trailing_zeros(begins))
+                length = np.int64(trailing_zeros(ends)) - begun
+                begins &= begins - np.uint64(1)
+                ends &= ends - np.uint64(1)
+                starts[np.uint64(min(num, room))] = at
+                at = _copy(data, place + begun, length, text, at)
+                num += 1
+            place += np.int64(trailing_zeros(begins))
         if rows[row] < num <= room:
             kinds[num - 1] |= ENDS_LINE
         rows[row + 1] = num
-    if num <= room:
-        starts[num] = at
-        text[at : at + PADDING] = 0
+    starts[min(num, room)] = at
     return num
+
+
+@compiled
+def _word_end(data, place, stop):
+    """Where a word ends that goes on at `place`."""
+    while place < stop:
+        solid, _ = filled(data, place, stop, 0)
+        if ~solid:
+            return min(place + np.int64(trailing_zeros(~solid)), stop)
+        place += BLOCK
+    return stop
 
 
 @inlined
@@ -340,7 +360,7 @@ def _copy(data, place, length, text, at):
 
 @compiled
 def _find_regex_words(data, offsets, table, rows, text, starts, kinds, odd_breaks):
-    room = len(kinds)
+    room = len(starts) - 1
     num = 0
     at = 0
     for row in range(len(offsets) - 1):
@@ -355,78 +375,131 @@ def _find_regex_words(data, offsets, table, rows, text, starts, kinds, odd_break
                 inside = False
             else:
                 if not (inside and flags & WORD):
-                    if num < room:
-                        starts[num], kinds[num] = at, 0
+                    starts[min(num, room)] = at
                     num += 1
                 inside = flags & WORD != 0
-                if num <= room:
-                    for ahead in range(length):
-                        text[at + ahead] = data[place + ahead]
-                    at += length
+                for ahead in range(length):
+                    text[at + ahead] = data[place + ahead]
+                at += length
             place += length
         rows[row + 1] = num
-    if num <= room:
-        starts[num] = at
-        text[at : at + PADDING] = 0
+    starts[min(num, room)] = at
     return num
 
 
-@allocating
+@compiled
 def _look_at_words(text, starts, table, chars, hashes, kinds):
-    odd = np.empty(len(kinds), np.int32)
-    num_odd = _look_at_plain_words(text, starts, chars, hashes, kinds, odd)
-    for number in range(num_odd):
-        word = np.int64(odd[number])
-        place, stop = np.int64(starts[word]), np.int64(starts[word + 1])
-        kinds[word] |= _look_at_characters(text, place, stop, table) | _ending(text, place, stop, table)
+    """Fill `chars`, `hashes` and `kinds`, which has room for 64 more."""
+    _look_at_plain_words(text, starts, chars, hashes, kinds)
+    for first in range(0, len(hashes), BLOCK):
+        untold = sharing(kinds, first, _UNTOLD)
+        while untold:
+            word = first + np.int64(trailing_zeros(untold))
+            untold &= untold - np.uint64(1)
+            place, stop = np.int64(starts[word]), np.int64(starts[word + 1])
+            kind = _look_at_characters(text, place, stop, table) | _ending(text, place, stop, table)
+            kinds[word] = kinds[word] & ~_UNTOLD | kind
+
+
+@inlined
+def _some(bits, others, lasts):
+    """Bits for the last bytes of runs in which a bit is set; `others` are all bytes of the runs but their last."""
+    # A sum of all bits but the last and of one bit or more goes over to the last.
+    return ((bits & others) + others | bits) & lasts
 
 
 @compiled
-def _look_at_plain_words(text, starts, chars, hashes, kinds, odd):
-    """Hashes and code points of all words, and kinds of those for which sixteen bytes at once can tell.
+def _look_at_plain_words(text, starts, chars, hashes, kinds):
+    """Hashes and code points of all words, and kinds of those for which comparisons of bytes can tell.
 
-    Nearly without a branch: what follows a word's last letter or digit is nearly always ASCII punctuation, and ends a
-    sentence with its last mark or not at all. The others' numbers are put in `odd`; returns how many there are.
+    What follows a word's last letter or digit is nearly always ASCII punctuation, and ends a sentence with its last
+    mark or not at all; the others are `_UNTOLD`. Bytes are compared 64 at once, for all words that they hold, and what
+    is asked of each word is asked of all by operations on bits, in which a word's last byte stands for the word.
     """
-    num_odd = 0
-    total = 0
-    stop = np.int64(starts[0])
-    for word in range(len(kinds)):
-        place, stop = stop, np.int64(starts[word + 1])
-        chars[word] = total
-        state = np.uint64(stop - place) * _SECOND
-        letters = plain = high = wide = continued = np.uint64(0)
-        at = place
-        while stop - at > 16:
-            state = mixed(mixed(state, load_u64(text, at)), load_u64(text, at + 8))
-            letters |= between_16(text, at, 65, 90) | between_16(text, at, 97, 122)
-            plain |= between_16(text, at, 48, 57)
-            high |= between_16(text, at, 0x80, 0xFF)
-            wide |= between_16(text, at, 0xE0, 0xFF)
-            continued += count_ones(between_16(text, at, 0x80, 0xBF))
-            at += 16
-        left = np.uint64(stop - at)
-        state = mixed(state, load_u64(text, at) & FIRST_EIGHT[left])
-        hashes[word] = finished(mixed(state, load_u64(text, at + 8) & NEXT_EIGHT[left]))
-        # A bit for each of the last sixteen bytes or fewer.
-        here = first_bits(left)
-        last_letters = (between_16(text, at, 65, 90) | between_16(text, at, 97, 122)) & here
-        last_plain = last_letters | between_16(text, at, 48, 57) & here
-        last_high = between_16(text, at, 0x80, 0xFF) & here
-        ends = (between_16(text, at, 46, 46) | between_16(text, at, 33, 33) | between_16(text, at, 63, 63)) & here
-        ended = ends >> (left - np.uint64(1))
+    word = total = 0
+    while word < len(hashes):
+        base, stop = np.int64(starts[word]), np.int64(starts[word + 1])
+        if stop - base > BLOCK:
+            chars[word], hashes[word] = total, _hash(text, base, stop)
+            kind, length = _look_at_long_word(text, base, stop)
+            kinds[word] |= kind
+            total += length
+            word += 1
+            continue
+        leads = ~between(text, base, 0x80, 0xBF)
+        first, begun = word, base
+        lasts = np.uint64(0)
+        while stop - base <= BLOCK:
+            index = np.uint64(word)
+            before = (np.uint64(1) << np.uint64(begun - base)) - np.uint64(1)
+            chars[index] = total + np.int64(count_ones(leads & before))
+            hashes[index] = _hash(text, begun, stop)
+            lasts |= np.uint64(1) << np.uint64(stop - base - 1)
+            begun = stop
+            word += 1
+            if word == len(hashes):
+                break
+            stop = np.int64(starts[np.uint64(word + 1)])
+        here = first_bits(begun - base)
+        total += np.int64(count_ones(leads & here))
+        letters = between(text, base, 65, 90) | between(text, base, 97, 122)
+        plain = letters | between(text, base, 48, 57)
+        ends = between(text, base, 46, 46) | between(text, base, 33, 33) | between(text, base, 63, 63)
+        high = between(text, base, 0x80, 0xFF)
+        others = here & ~lasts
+        has_letter, has_plain = _some(letters, others, lasts), _some(plain, others, lasts)
+        # Runs of bytes that are no letters or digits; those at words' ends are the words' punctuation.
+        run_lasts = ~plain & (lasts | plain >> np.uint64(1))
+        run_others = here & ~plain & ~run_lasts
+        untold = ~has_plain | _some(ends, run_others, run_lasts) & ~ends
+        if high & here:
+            wide = _some(between(text, base, 0xE0, 0xFF), others, lasts)
+            untold |= _some(high, run_others, run_lasts) | _some(high, others, lasts) & (wide | ~has_letter)
+        for index in range(np.uint64(first), np.uint64(word)):
+            at = trailing_zeros(lasts)
+            lasts &= lasts - np.uint64(1)
+            kinds[index] |= _kind(has_letter >> at, has_plain >> at, ends >> at, untold >> at)
+    chars[len(hashes)] = total
+
+
+@inlined
+def _kind(letter, plain, ended, untold):
+    """Kinds from what is told by the lowest bit of each."""
+    one = np.uint64(1)
+    return letter & one | (plain & one) << np.uint64(1) | (ended & one) << np.uint64(2) | (untold & one) << np.uint64(7)
+
+
+@compiled
+def _look_at_long_word(text, at, stop):
+    """Kinds of a word of more than 64 bytes, and its code points."""
+    letters = plain = high = ends = last_plain = np.uint64(0)
+    length = 0
+    while at < stop:
+        here = first_bits(min(stop - at, BLOCK))
+        last_letters = (between(text, at, 65, 90) | between(text, at, 97, 122)) & here
+        last_plain = last_letters | between(text, at, 48, 57) & here
+        ends = (between(text, at, 46, 46) | between(text, at, 33, 33) | between(text, at, 63, 63)) & here
         letters |= last_letters
-        high |= last_high
-        wide |= between_16(text, at, 0xE0, 0xFF) & here
-        continued += count_ones(between_16(text, at, 0x80, 0xBF) & here)
-        total += stop - place - np.int64(continued)
-        kind = (letters != 0) * HAS_LETTER | (letters | plain | last_plain != 0) * HAS_CONTENT
-        kinds[word] |= kind | np.int64(ended) * ENDS_SENTENCE
-        odd[num_odd] = word
-        untold = (last_plain <= last_high) | (ended == 0) & (ends > last_plain)
-        num_odd += untold | (high != 0) & ((wide != 0) | (letters == 0))
-    chars[len(kinds)] = total
-    return num_odd
+        plain |= last_plain
+        high |= between(text, at, 0x80, 0xFF) & here
+        length += np.int64(count_ones(~between(text, at, 0x80, 0xBF) & here))
+        at += BLOCK
+    ended = ends >> np.uint64(stop - at + BLOCK - 1)
+    untold = (high != 0) | (last_plain == 0) | (ended == 0) & (ends > last_plain)
+    kind = (letters != 0) * HAS_LETTER | (plain != 0) * HAS_CONTENT | np.int64(ended) * ENDS_SENTENCE
+    return kind | untold * _UNTOLD, length
+
+
+@inlined
+def _hash(text, at, stop):
+    """The hash of a word, not empty, behind which are at least sixteen more bytes."""
+    state = np.uint64(stop - at) * _SECOND
+    while stop - at > 16:
+        state = mixed(mixed(state, load_u64(text, at)), load_u64(text, at + 8))
+        at += 16
+    left = np.uint64(stop - at)
+    state = mixed(state, load_u64(text, at) & FIRST_EIGHT[left])
+    return finished(mixed(state, load_u64(text, at + 8) & NEXT_EIGHT[left]))
 
 
 @compiled
@@ -464,18 +537,27 @@ def _ending(text, place, stop, table):
 
 @compiled
 def _count_sentences(text, starts, kinds, table, rows, sentences):
+    """Count them 64 words at once; `kinds` has room for as many more."""
     for row in range(len(sentences)):
-        fresh, ended = True, False
+        fresh, ended = np.uint64(1), np.uint64(0)
         count = 0
-        for word in range(rows[row], rows[row + 1]):
-            kind = kinds[word]
-            if fresh or (ended and kind & ALL_PUNCTUATION == 0):
-                count += 1
-                ended = False
-            if kind & HAS_WIDE_MARK:
+        for first in range(rows[row], rows[row + 1], BLOCK):
+            here = first_bits(min(rows[row + 1] - first, BLOCK))
+            lines, sentence_ends = sharing(kinds, first, ENDS_LINE), sharing(kinds, first, ENDS_SENTENCE)
+            others = ~sharing(kinds, first, ALL_PUNCTUATION)
+            fresh |= lines << np.uint64(1)
+            ended |= sentence_ends << np.uint64(1)
+            # What is ended stays so over words of punctuation: the sum's carries run through them.
+            over = ~others & ~fresh
+            ended |= (ended & over) + over ^ over
+            count += np.int64(count_ones((fresh | ended & others) & here))
+            fresh = lines >> np.uint64(63)
+            ended = (sentence_ends | ended & over) >> np.uint64(63)
+            wide = sharing(kinds, first, HAS_WIDE_MARK) & here
+            while wide:
+                word = first + np.int64(trailing_zeros(wide))
+                wide &= wide - np.uint64(1)
                 count += _wide_ends(text, np.int64(starts[word]), np.int64(starts[word + 1]), table)
-            ended |= kind & ENDS_SENTENCE != 0
-            fresh = kind & ENDS_LINE != 0
         sentences[row] = count
 
 
