@@ -1,4 +1,4 @@
-"""Sixteen 32-bit numbers taken at once: LLVM makes of it whatever the machine has, numba only half of what some have."""
+"""Sixteen 32-bit numbers taken at once: LLVM makes of it whatever the machine has, numba half of what some have."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from dataeff.kernel.memory import pointer_to
+from dataeff.kernel.memory import everywhere, pointer_to
 
 LANES = 16
+"""Numbers that `lower_lanes` lowers."""
 AT_ONCE = 4
-_INT = ir.IntType(32)
-_VECTOR = ir.VectorType(_INT, LANES)
+"""Values that it takes at a time, so that fewer comparisons wait for one another."""
+_VECTOR = ir.VectorType(ir.IntType(32), LANES)
 
 
 @intrinsic
@@ -33,11 +34,6 @@ def lower_lanes(typingctx: Any, least: Any, place: Any, factors: Any, addends: A
         def lanes_of(array_type: Any, array: Any) -> Any:
             return builder.bitcast(pointer_to(context, builder, array_type, array, place), _VECTOR.as_pointer())
 
-        def everywhere(value: Any) -> Any:
-            nothing = ir.Constant(_VECTOR, ir.Undefined)
-            one = builder.insert_element(nothing, value, _INT(0))
-            return builder.shuffle_vector(one, nothing, ir.Constant(_VECTOR, [0] * LANES))
-
         def smaller(left: Any, right: Any) -> Any:
             return builder.select(builder.icmp_unsigned("<", left, right), left, right)
 
@@ -51,7 +47,8 @@ def lower_lanes(typingctx: Any, least: Any, place: Any, factors: Any, addends: A
             found = []
             for ahead in range(AT_ONCE):
                 pointer = pointer_to(context, builder, values_type, values, builder.add(first, count.type(ahead)))
-                found.append(builder.add(builder.mul(factor, everywhere(builder.load(pointer))), addend))
+                value = everywhere(builder, builder.load(pointer), LANES)
+                found.append(builder.add(builder.mul(factor, value), addend))
             while len(found) > 1:
                 found = [smaller(left, right) for left, right in zip(found[::2], found[1::2], strict=True)]
             builder.store(smaller(builder.load(lowest), found[0]), lowest)

@@ -15,6 +15,13 @@ def pointer_to(context: Any, builder: Any, array_type: Any, array: Any, index: A
     return cgutils.gep_inbounds(builder, context.make_array(array_type)(context, builder, array).data, index)
 
 
+def everywhere(builder: Any, value: Any, lanes: int) -> Any:
+    """LLVM code for a vector whose lanes are all `value`."""
+    nothing = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    one = builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes))
+
+
 @intrinsic
 def load_u64(typingctx: Any, array: Any, index: Any) -> Any:
     """Eight bytes of a uint8 array from `index` on, little-endian, as uint64. The caller guards the bounds."""
