@@ -241,7 +241,9 @@ def read_run(directory: Path) -> RunRecord:
     """
     path = directory / RUN_FILE
     if not path.is_file():
-        raise InputError(f"{directory} holds no recorded run (no {RUN_FILE}): give what `dataeff profile` printed")
+        inside = ", ".join(sorted(str(found.parent) for found in directory.glob(f"*/{RUN_FILE}")))
+        remedy = f"give a record in it: {inside}" if inside else "give what `dataeff profile` printed"
+        raise InputError(f"{directory} holds no recorded run (no {RUN_FILE}): {remedy}")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         version = content.pop("version")

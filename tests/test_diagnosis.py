@@ -232,7 +232,13 @@ def test_even_ranks_have_no_culprit(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_a_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no recorded run"):
+    with pytest.raises(InputError, match=r"no recorded run.*`dataeff profile` printed"):
+        read_run(tmp_path)
+
+
+def test_the_records_in_a_directory_of_training_are_named(tmp_path: Path) -> None:
+    ranks(tmp_path / "record-000", {0: {"ms": 10}})
+    with pytest.raises(InputError, match=r"give a record in it: \S+record-000$"):
         read_run(tmp_path)
 
 
