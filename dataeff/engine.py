@@ -74,7 +74,8 @@ class Engine:
                     threads_per_worker=threads or max(1, num_cores() // max(1, workers)),
                     processes=workers > 0,
                     memory_limit=0,
-                    dashboard_address=None,
+                    dashboard_address="127.0.0.1:0",  # of the scheduler's HTTP server, which there always is
+                    scheduler_kwargs={"dashboard": False},  # loading it takes a second
                 )
             )
             self._client = self._stack.enter_context(Client(cluster))

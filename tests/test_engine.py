@@ -56,6 +56,20 @@ def test_an_address_where_nobody_listens_is_a_clear_error():
         Engine("tcp://127.0.0.1:9", timeout_s=1)
 
 
+TWO_ENGINES = """
+import sys
+from dataeff.engine import Engine
+with Engine(threads=1) as one, Engine(threads=1) as other:
+    assert dict(one.map(abs, [-1])) == dict(other.map(abs, [1]))
+assert "distributed.dashboard.scheduler" not in sys.modules
+"""
+
+
+def test_engines_beside_each_other_say_nothing_and_load_no_dashboard():
+    done = subprocess.run([sys.executable, "-W", "always:Port", "-c", TWO_ENGINES], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 RUN = "import sys; sys.argv[1:] = ['run', 'absent.py', '--out', 'absent']; from dataeff.__main__ import main; main()"
 LATER = "10000"
 PURGE = "MIMALLOC_PURGE_DELAY"
