@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataeff.arrays import mapped_array
-from dataeff.arrow import U64
+from dataeff.arrow import I64, U64
 from dataeff.manifest import FileRecord, committed
 
 _SAMPLES = 4096
@@ -32,9 +32,8 @@ def write_rows(path: Path, rows: U64, records: dict[str, FileRecord] | None = No
         rows: Shape (columns, rows); `rows[0]` is the key.
         records: Where to note the file.
     """
-    order = np.argsort(rows[0], kind="stable")
     with committed(path, records) as sink:
-        np.lib.format.write_array(sink, np.ascontiguousarray(rows[:, order]), allow_pickle=False)
+        np.lib.format.write_array(sink, rows.take(_order(rows[0]), axis=1), allow_pickle=False)
 
 
 def read_rows(paths: Sequence[Path], low: int = 0, high: int = END) -> U64:
@@ -47,7 +46,7 @@ def read_rows(paths: Sequence[Path], low: int = 0, high: int = END) -> U64:
     if not pieces:
         return np.zeros((1, 0), np.uint64)
     merged = np.concatenate(pieces, axis=1)
-    return merged[:, np.argsort(merged[0], kind="stable")]
+    return merged.take(_order(merged[0]), axis=1)
 
 
 def ranges(paths: Sequence[Path], rows_per_range: int) -> list[tuple[int, int]]:
@@ -89,7 +88,7 @@ def ranges_by_size(paths: Sequence[Path], column: str, values_per_range: int) ->
     every, size = np.concatenate(keys), np.concatenate(sizes)
     if not len(every):
         return []
-    order = np.argsort(every, kind="stable")
+    order = _order(every)
     full = np.cumsum(size[order]) // values_per_range
     cuts = np.unique(every[order][1:][np.diff(full) > 0])
     edges = [0, *(int(cut) for cut in cuts if cut > 0), END]
@@ -104,7 +103,7 @@ def even_ranges(num: int, low: int = 0, high: int = END) -> list[tuple[int, int]
 
 def write_table(path: Path, table: pa.Table, records: dict[str, FileRecord] | None = None) -> None:
     """Sort a table by its uint64 column `key`, stably, and commit it as uncompressed Arrow IPC."""
-    order = np.argsort(table.column("key").to_numpy(), kind="stable")
+    order = _order(table.column("key").to_numpy())
     ordered = table.combine_chunks().take(pa.array(order))
     with committed(path, records) as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(ordered.combine_chunks())
@@ -118,7 +117,7 @@ def read_table(paths: Sequence[Path], low: int, high: int, batch_rows: int = 102
     merged = read_unsorted(paths, low, high)
     if merged is None:
         return
-    order = np.argsort(merged.column("key").to_numpy(), kind="stable")
+    order = _order(merged.column("key").to_numpy())
     for start in range(0, len(order), batch_rows):
         rows = merged.take(pa.array(order[start : start + batch_rows])).combine_chunks()
         yield from rows.to_batches()
@@ -134,6 +133,17 @@ def read_unsorted(paths: Sequence[Path], low: int, high: int) -> pa.Table | None
             pieces.append(table.slice(start, stop - start))
     filled = [piece for piece in pieces if piece.num_rows]
     return pa.concat_tables(filled).combine_chunks() if filled else None
+
+
+def _order(keys: U64) -> I64:
+    """What `np.argsort(keys, kind="stable")` gives, in half the time: by vectors NumPy sorts unstably only."""
+    order = np.argsort(keys)
+    ordered = keys[order]
+    new = np.append(True, ordered[1:] != ordered[:-1])
+    if not new.all():
+        rank = np.cumsum(new) * len(keys)
+        order = np.sort(rank + order) - rank
+    return order
 
 
 def _keys(path: Path) -> U64:

@@ -70,3 +70,12 @@ def test_ranges_by_size_hold_every_row_once_and_part_no_key(files, values_per_ra
         got = sorted(key for table in found if table is not None for key in table.column("key").to_pylist())
         assert got == sorted(key for entries in files for key in entries)
         assert all(before[1] == after[0] for before, after in itertools.pairwise(spans))
+
+
+def test_many_rows_of_few_keys_keep_their_order(tmp_path):
+    rng = np.random.default_rng(0)
+    for num_keys in (1, 3, 1000):
+        rows = np.stack([rng.integers(2**64 - num_keys, 2**64, 20_000, np.uint64), np.arange(20_000, dtype=np.uint64)])
+        exchange.write_rows(tmp_path / "rows.npy", rows)
+        expected = rows[:, np.argsort(rows[0], kind="stable")]
+        assert np.array_equal(exchange.read_rows([tmp_path / "rows.npy"]), expected)
