@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -195,17 +196,17 @@ def row_bytes(batch: pa.RecordBatch) -> I64:
     return total
 
 
-def _value_bytes(column: pa.Array) -> I64:
-    if pa.types.is_dictionary(column.type):
+def _value_bytes(column: pa.Array) -> Any:
+    """Bytes of each value, or one number for all."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
         values = _value_bytes(column.dictionary)
-        indices = column.indices.fill_null(len(values)).cast(pa.int64())
-        sizes: I64 = np.append(values, 0)[indices.to_numpy()]
-        return sizes
-    try:
-        lengths = pc.binary_length(column).fill_null(0).cast(pa.int64())
-        return np.asarray(lengths.to_numpy())
-    except pa.ArrowNotImplementedError:
-        return np.full(len(column), -(-column.nbytes // max(1, len(column))), np.int64)
+        indices = column.indices.fill_null(len(column.dictionary)).to_numpy()
+        return np.append(np.broadcast_to(values, len(column.dictionary)), 0)[indices]
+    if kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        lengths = pc.binary_length(column)
+        return (lengths.fill_null(0) if lengths.null_count else lengths).to_numpy()
+    return -(-column.nbytes // max(1, len(column)))
 
 
 def _structural_damage(column: pa.Array) -> str:
