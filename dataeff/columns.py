@@ -201,8 +201,9 @@ def _value_bytes(column: pa.Array) -> Any:
     kind = column.type
     if pa.types.is_dictionary(kind):
         values = _value_bytes(column.dictionary)
-        indices = column.indices.fill_null(len(column.dictionary)).to_numpy()
-        return np.append(np.broadcast_to(values, len(column.dictionary)), 0)[indices]
+        null = len(column.dictionary)
+        indices = column.indices.cast(pa.int64()).fill_null(null).to_numpy()  # eight bits may not hold `null`
+        return np.append(np.broadcast_to(values, null), 0)[indices]
     if kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
         lengths = pc.binary_length(column)
         return (lengths.fill_null(0) if lengths.null_count else lengths).to_numpy()

@@ -799,6 +799,13 @@ def test_batches_are_joined_and_cut_to_size_and_keep_every_row(steps, size):
     assert all(sum(one) + two[0] > size for one, two in itertools.pairwise(lengths))
 
 
+def test_bytes_of_rows_in_a_dictionary_as_large_as_its_indices_allow():
+    words = pa.array(["é" * length for length in range(128)])
+    coded = pa.DictionaryArray.from_arrays(pa.array([127, None, 2], pa.int8()), words)
+    numbers = pa.DictionaryArray.from_arrays(pa.array([0, 0, None], pa.uint8()), pa.array([7], pa.int64()))
+    assert columns.row_bytes(pa.record_batch({"a": coded, "b": numbers})).tolist() == [262, 8, 4]
+
+
 @settings(deadline=None, max_examples=50)
 @given(st.binary(max_size=3000), st.lists(st.integers(1, 700), max_size=12), st.sampled_from(["gz", "zst"]))
 def test_an_unpacked_file_reads_like_the_plain_one(content, sizes, kind):
